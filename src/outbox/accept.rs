@@ -45,7 +45,8 @@ impl Outbox {
     /// first.
     ///
     /// Dropping the future does not undo what it has begun. If the store does not answer, the call fails after twelve
-    /// seconds at most for the count of the backlog, and after as long again for the job itself.
+    /// seconds at most, and after as long again if the backlog had to be counted, which is due every few seconds. A backlog
+    /// that cannot be counted refuses no request: the last count decides.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]: the client has no store, or the store cannot be written. [`Delivery::NotSent`] then says that

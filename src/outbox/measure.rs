@@ -4,17 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::OutboxState;
-use super::measured::Measured;
+use super::measured::{Measured, SHARE};
 use crate::store::jobs::End;
 use crate::store::records;
 use crate::telemetry::metrics::{self, OutboxFigures};
 
-/// Shortest interval between two counts of the backlog.
+/// Shortest interval between two counts of the backlog; see [`SHARE`].
 const COUNT_EVERY: Duration = Duration::from_secs(10);
-/// The interval is also at least this many times the duration of the last count: counting a backlog of millions is
-/// slow.
-const SHARE: u32 = 50;
-
 impl OutboxState {
     /// Records how many jobs the worker holds.
     pub(super) fn has_in_hand(&self, jobs: usize) {

@@ -8,6 +8,10 @@ use parking_lot::Mutex;
 use crate::clock::Time;
 use crate::store::records::Backlog;
 
+/// The interval between two counts of the backlog is at least this many times the duration of the last one: counting a
+/// backlog of millions is slow.
+pub(super) const SHARE: u32 = 50;
+
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) delivered: AtomicU64,

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::bound::Bound;
 use super::handler::{Handler, ResponseHandler};
-use super::measured::Measured;
+use super::measured::{Measured, SHARE};
 use super::recall::order::Recall;
 use super::{in_hand, starts, usage};
 use crate::clock::{Clock, Time};
@@ -40,11 +40,11 @@ pub(crate) struct OutboxState {
     /// Outcomes to be written of jobs whose tasks still wait for the handler.
     pub(super) early: Mutex<Vec<JobEnd>>,
     pub(super) wake: Notify,
-    /// The approximate number of jobs, and when they were counted.
+    /// The approximate number of jobs, and when they are counted next.
     pub(super) backlog: AtomicI64,
-    pub(super) counted: Mutex<Option<Time>>,
+    count_at: Mutex<Time>,
     /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
-    pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
+    lanes: Mutex<HashMap<(String, String), LaneCount>>,
     /// How many messages or rows the hand-overs write in one transaction.
     pub(super) intake_bound: Mutex<Bound>,
     pub(super) recall: Recall,
@@ -52,6 +52,15 @@ pub(crate) struct OutboxState {
     pub(super) measured: Measured,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
+}
+
+/// The approximate number of a lane's jobs.
+#[derive(Clone, Copy, Debug)]
+struct LaneCount {
+    jobs: i64,
+    counted_at: Time,
+    /// How long the count took.
+    took: Duration,
 }
 
 /// The builder's settings of the outbox.
@@ -67,7 +76,7 @@ pub(crate) struct Settings {
     pub(crate) tell_every: Option<Duration>,
 }
 
-/// The age up to which a count of the backlog is used.
+/// The age up to which a count of the backlog is used, or [`SHARE`] times the time that the count took, if that is longer.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// The age up to which the count of a lane that has reached its bound is used.
 const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
@@ -98,7 +107,7 @@ impl OutboxState {
             early: Mutex::default(),
             wake: Notify::new(),
             backlog: AtomicI64::new(0),
-            counted: Mutex::default(),
+            count_at: Mutex::default(),
             lanes: Mutex::default(),
             intake_bound: Mutex::default(),
             recall: Recall::default(),
@@ -156,20 +165,28 @@ impl OutboxState {
             self.check_lane(lane, i64::try_from(most).unwrap_or(i64::MAX)).await?;
         }
         let now = self.clock.now();
-        let stale = {
-            let mut counted = self.counted.lock();
-            let stale = counted.is_none_or(|at| now.since(at) > COUNT_EVERY);
-            if stale {
-                *counted = Some(now);
+        let is_due = {
+            let mut count_at = self.count_at.lock();
+            let is_due = now >= *count_at;
+            if is_due {
+                // No other call counts meanwhile, also if this one takes long.
+                *count_at = now + 4 * COUNT_EVERY;
             }
-            stale
+            is_due
         };
         let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
-        if stale {
+        if is_due {
             // Counts up to the bound only: a larger number would take longer to count and would not change the
             // decision.
-            let found = self.store.read(most, records::count).await?;
-            self.backlog.store(found, Relaxed);
+            let found = self.store.read(most, records::count).await;
+            let counted_at = self.clock.now();
+            // While an old snapshot is held, a count reads all that has ended since, and other reads wait for it.
+            *self.count_at.lock() = counted_at + COUNT_EVERY.max(counted_at.since(now).saturating_mul(SHARE));
+            // Without a new figure the old one decides: the write of the job tells whether the store can take it. The store
+            // has logged the error.
+            if let Ok(found) = found {
+                self.backlog.store(found, Relaxed);
+            }
         }
         if self.backlog.load(Relaxed) < most {
             return Ok(());
@@ -186,19 +203,20 @@ impl OutboxState {
         let now = self.clock.now();
         let key = (lane.tenant.clone(), lane.vendor.clone());
         let known = self.lanes.lock().get(&key).copied();
-        let fresh = known.filter(|(count, at)| {
-            let every = if *count < most { COUNT_EVERY } else { COUNT_FULL_EVERY };
-            now.since(*at) < every
+        let fresh = known.filter(|known| {
+            let every = if known.jobs < most { COUNT_EVERY } else { COUNT_FULL_EVERY };
+            now.since(known.counted_at) < every.max(known.took.saturating_mul(SHARE))
         });
         let count = match fresh {
-            Some((count, _)) => count,
+            Some(known) => known.jobs,
             None => {
                 let count = self.store.read((lane.clone(), most), records::count_lane).await?;
+                let counted_at = self.clock.now();
                 let mut lanes = self.lanes.lock();
                 if lanes.len() >= MAX_FRESH {
                     lanes.clear();
                 }
-                lanes.insert(key, (count, now));
+                lanes.insert(key, LaneCount { jobs: count, counted_at, took: counted_at.since(now) });
                 count
             }
         };
@@ -216,8 +234,8 @@ impl OutboxState {
         self.backlog.fetch_add(1, Relaxed);
         if self.store.limits.max_lane_backlog.is_some() {
             let key = (lane.tenant.clone(), lane.vendor.clone());
-            if let Some((count, _)) = self.lanes.lock().get_mut(&key) {
-                *count += 1;
+            if let Some(known) = self.lanes.lock().get_mut(&key) {
+                known.jobs += 1;
             }
         }
     }
@@ -227,8 +245,8 @@ impl OutboxState {
         self.backlog.fetch_sub(1, Relaxed);
         if self.store.limits.max_lane_backlog.is_some() {
             let key = (lane.tenant.clone(), lane.vendor.clone());
-            if let Some((count, _)) = self.lanes.lock().get_mut(&key) {
-                *count -= 1;
+            if let Some(known) = self.lanes.lock().get_mut(&key) {
+                known.jobs -= 1;
             }
         }
     }

@@ -34,6 +34,7 @@ use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, DueLanes, End, JobEnd, LaneClaim, Position, Unclaimed};
 use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
+use crate::store::purge;
 use crate::store::{Id, Size, is_down, is_locked};
 
 /// How often the worker looks for jobs that have become due.
@@ -89,7 +90,7 @@ enum Done {
     Beaten(Time, Result<Option<Vec<Seen>>, Error>),
     OwnersFound(Time, Result<Vec<Vec<u8>>, Error>),
     TakenOver(Result<u64, Error>),
-    Chore(Chore, Result<u64, Error>),
+    Chore(Chore, Time, Result<u64, Error>),
 }
 
 struct Worker {
@@ -393,11 +394,11 @@ impl Worker {
             Done::Beaten(asked, result) => self.heartbeat_written(asked, result),
             Done::OwnersFound(asked, result) => self.owners_found(asked, result),
             Done::TakenOver(result) => self.taken_over(result),
-            Done::Chore(chore, result) => {
+            Done::Chore(chore, began, result) => {
                 let every = match chore {
                     Chore::Recover => LOOK,
                     Chore::Tell => self.outbox.tell_every.unwrap_or(Duration::from_secs(60)),
-                    _ => Duration::from_secs(60),
+                    _ => purge::again_after(self.outbox.clock.now().since(began)),
                 };
                 self.over(chore, every);
                 match (chore, result) {

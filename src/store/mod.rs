@@ -73,6 +73,7 @@ mod postgres;
 pub mod probe;
 pub(crate) mod problems;
 pub(crate) mod purge;
+mod purged;
 pub(crate) mod records;
 pub(crate) mod replies;
 mod rows;
@@ -218,7 +219,8 @@ impl Store {
     }
 
     /// The most requests in the outbox; a million by default. Beyond it `enqueue` refuses requests. Each process counts
-    /// the requests every few seconds, so that processes that share a store may exceed the bound a little.
+    /// the requests every few seconds, so that processes that share a store may exceed the bound a little. A count that
+    /// takes long is made less often, and while the requests cannot be counted, the last count decides.
     pub fn max_backlog(mut self, requests: u64) -> Store {
         self.limits.max_backlog = requests;
         self
@@ -273,10 +275,10 @@ impl Store {
         self
     }
 
-    /// The most dead letters; 100,000 by default. Beyond it the oldest are deleted within a minute, and with them their
-    /// requests, before [`keep_dead`](Self::keep_dead) has passed. A warning is logged, and the metric
-    /// `integration_client_outbox_letters_dropped_total` counts them. A letter takes about as much room as its request:
-    /// `u64::MAX` keeps all letters for as long as `keep_dead` says.
+    /// The most dead letters; 100,000 by default. Beyond it the oldest are deleted within a minute (within ten, while a
+    /// purge of the store takes long), and with them their requests, before [`keep_dead`](Self::keep_dead) has passed. A
+    /// warning is logged, and the metric `integration_client_outbox_letters_dropped_total` counts them. A letter takes
+    /// about as much room as its request: `u64::MAX` keeps all letters for as long as `keep_dead` says.
     pub fn max_dead(mut self, letters: u64) -> Store {
         self.limits.max_dead = letters;
         self
@@ -366,6 +368,7 @@ impl Store {
             lock: parking_lot::Mutex::new(alone),
             problems: Problems::new(Clock::system()),
             surplus_letters: AtomicU64::new(0),
+            purged: parking_lot::Mutex::default(),
         };
         Ok((opened, tasks))
     }

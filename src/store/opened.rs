@@ -11,6 +11,7 @@ use super::jobs::{self, Accepted, NewJob, Start};
 use super::owners::{self, Beat, Seen};
 use super::pieces::Size;
 use super::problems::{Problems, Work};
+use super::purged::Purged;
 use super::seal::{self, Sealer};
 use super::{Limits, sqlite};
 use crate::error::Error;
@@ -32,6 +33,7 @@ pub(crate) struct Opened {
     pub(crate) problems: Problems,
     /// The number of dead letters that were deleted because there were more than [`Limits::max_dead`].
     pub(crate) surplus_letters: AtomicU64,
+    pub(super) purged: parking_lot::Mutex<Purged>,
 }
 
 impl Opened {

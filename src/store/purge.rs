@@ -57,12 +57,49 @@ pub(super) enum What {
     Space,
 }
 
+/// The statement that finds the earliest time of a table, or the first position, from `$1` on.
+macro_rules! earliest {
+    ($table:literal, $column:literal) => {
+        concat!("SELECT ", $column, " FROM ", $table, " WHERE ", $column, " >= $1 ORDER BY ", $column, " LIMIT 1")
+    };
+}
+
+impl What {
+    /// The statement that searches for the earliest row. None for the pages of a file.
+    fn search(self) -> Option<&'static str> {
+        Some(match self {
+            What::Done => earliest!("ic_done", "finished_at"),
+            What::Keys => earliest!("ic_key", "expires_at"),
+            What::Usage => earliest!("ic_spent", "until"),
+            What::UsageInUnits => earliest!("ic_used", "until"),
+            What::Seen => earliest!("ic_seen", "until"),
+            What::RefusedRows => earliest!("ic_intake_refused", "until"),
+            What::Replies => earliest!("ic_reply", "until"),
+            What::OldLetters => earliest!("ic_dead", "died_at"),
+            What::Surplus(_) => earliest!("ic_dead", "seq"),
+            What::Space => return None,
+        })
+    }
+
+    /// The time, or the position, up to which rows are deleted.
+    fn until(self, keep: Retention, now: i64) -> i64 {
+        match self {
+            What::Done => now.saturating_sub(keep.done_ms),
+            What::OldLetters => now.saturating_sub(keep.dead_ms),
+            What::Surplus(last) => last,
+            _ => now,
+        }
+    }
+}
+
 /// A step, which deletes at most `rows` rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) what: What,
     pub(super) keep: Retention,
     pub(super) rows: i64,
+    /// The time, or the position, from which on rows are searched: earlier ones were deleted by earlier steps.
+    pub(super) from: i64,
 }
 
 /// The result of a step.
@@ -72,9 +109,22 @@ pub(super) struct Swept {
     pub(super) settled: u64,
     /// The number of rows for the next step.
     next: i64,
+    /// Where the next step begins.
+    pub(super) from: i64,
 }
 
-/// The statement that deletes rows of a table whose `until` has passed.
+/// The shortest time between two purges.
+const EVERY: Duration = Duration::from_secs(60);
+/// The longest time between two purges: the longer expired rows gather, the longer the next purge takes.
+const LATEST: Duration = Duration::from_secs(600);
+
+/// The time until the next purge, after one that took `took`. A purge that takes long is made less often, so that purges
+/// take a small part of the store's time.
+pub(crate) fn again_after(took: Duration) -> Duration {
+    took.saturating_mul(20).clamp(EVERY, LATEST)
+}
+
+/// The statement that deletes rows of a table whose `until` has passed, from `$3` on.
 macro_rules! expired {
     ($table:literal, $is_sqlite:expr) => {
         match $is_sqlite {
@@ -83,7 +133,7 @@ macro_rules! expired {
                 $table,
                 " WHERE rowid IN (SELECT rowid FROM ",
                 $table,
-                " WHERE until <= $1 \
+                " WHERE until >= $3 AND until <= $1 \
                  ORDER BY until LIMIT $2)"
             ),
             false => concat!(
@@ -91,7 +141,7 @@ macro_rules! expired {
                 $table,
                 " WHERE ctid = ANY(ARRAY(SELECT ctid FROM ",
                 $table,
-                " WHERE until <= $1 \
+                " WHERE until >= $3 AND until <= $1 \
                  ORDER BY until LIMIT $2)) AND until <= $1"
             ),
         }
@@ -117,12 +167,18 @@ pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let all = expired.into_iter().chain([What::OldLetters]);
     let mut letters = 0;
     let space = store.is_alone.then_some(What::Space);
+    let clock = Clock::system();
+    store.purged.lock().begin(clock.now());
     for what in all.chain(surplus.map(What::Surplus)).chain(space) {
-        let mut rows = FIRST;
+        let (mut rows, search) = (FIRST, what.search());
+        let mut from = search.map_or(i64::MIN, |search| store.purged.lock().from(search));
         loop {
-            let clock = Clock::system();
             let began = clock.now();
-            let swept = store.write(Step { what, keep, rows }, step).await?;
+            let swept = store.write(Step { what, keep, rows, from }, step).await?;
+            from = swept.from;
+            if let Some(search) = search {
+                store.purged.lock().set(search, from);
+            }
             if matches!(what, What::OldLetters | What::Surplus(_)) {
                 letters += swept.settled;
             }
@@ -169,51 +225,63 @@ fn older<'a>((from, count): &'a (i64, i64), db: Db<'a>, _: i64) -> BoxFuture<'a,
 /// Deletes the oldest expired rows.
 pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Swept, DbError>> {
     Box::pin(async move {
-        let Step { what, keep, rows } = *step;
+        let Step { what, keep, rows, from } = *step;
         let clock = Clock::system();
         let began = clock.now();
         let is_sqlite = db.dialect() == Dialect::Sqlite;
+        let Some(search) = what.search() else {
+            let settled = if space(db).await? { rows.unsigned_abs() } else { 0 };
+            return Ok(Swept { settled, next: rows, from });
+        };
+        let until = what.until(keep, now);
+        // The clock, or the positions of letters, may have gone back.
+        let from = if from > until { i64::MIN } else { from };
+        let earliest = db.fetch(search, args![from]).await?.first_mut().map(Row::int).transpose()?;
+        // No further than `until`: rows may still come that expire before the earliest one.
+        let from = earliest.unwrap_or(until).min(until);
+        if earliest.is_none_or(|earliest| earliest > until) {
+            return Ok(Swept { settled: 0, next: rows, from });
+        }
         let settled = match what {
-            What::Done => outcomes(db, now.saturating_sub(keep.done_ms), rows).await?,
-            What::Keys => keys(db, now, rows).await?,
-            What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![now, rows]).await?,
-            What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![now, rows]).await?,
-            What::Seen => db.execute(expired!("ic_seen", is_sqlite), args![now, rows]).await?,
-            What::RefusedRows => db.execute(expired!("ic_intake_refused", is_sqlite), args![now, rows]).await?,
-            What::Replies => db.execute(expired!("ic_reply", is_sqlite), args![now, rows]).await?,
+            What::Done => outcomes(db, (from, until), rows).await?,
+            What::Keys => keys(db, (from, until), rows).await?,
+            What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![until, rows, from]).await?,
+            What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![until, rows, from]).await?,
+            What::Seen => db.execute(expired!("ic_seen", is_sqlite), args![until, rows, from]).await?,
+            What::RefusedRows => db.execute(expired!("ic_intake_refused", is_sqlite), args![until, rows, from]).await?,
+            What::Replies => db.execute(expired!("ic_reply", is_sqlite), args![until, rows, from]).await?,
             What::OldLetters => {
                 let sql = match is_sqlite {
                     true => {
-                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE died_at <= $1 \
+                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE died_at >= $3 AND died_at <= $1 \
                          ORDER BY died_at LIMIT $2)"
                     }
                     false => {
-                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE died_at <= $1 \
-                         ORDER BY died_at LIMIT $2))"
+                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE died_at >= $3 \
+                         AND died_at <= $1 ORDER BY died_at LIMIT $2))"
                     }
                 };
-                db.execute(sql, args![now.saturating_sub(keep.dead_ms), rows]).await?
+                db.execute(sql, args![until, rows, from]).await?
             }
-            What::Surplus(last) => {
+            What::Surplus(_) => {
                 let sql = match is_sqlite {
                     true => {
-                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq <= $1 ORDER BY seq LIMIT $2)"
+                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq >= $3 AND seq <= $1 \
+                         ORDER BY seq LIMIT $2)"
                     }
                     false => {
-                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE seq <= $1 \
+                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE seq >= $3 AND seq <= $1 \
                          ORDER BY seq LIMIT $2))"
                     }
                 };
-                db.execute(sql, args![last, rows]).await?
+                db.execute(sql, args![until, rows, from]).await?
             }
-            What::Space => {
-                return Ok(Swept { settled: if space(db).await? { rows.unsigned_abs() } else { 0 }, next: rows });
-            }
+            What::Space => 0,
         };
         // In PostgreSQL a step blocks no other write, and its time includes the network's, so it need not shrink below
         // the first size.
         let least = if is_sqlite { 1 } else { FIRST };
-        Ok(Swept { settled, next: next(rows, clock.now().since(began)).max(least) })
+        Ok(Swept { settled, next: next(rows, clock.now().since(began)).max(least), from })
     })
 }
 
@@ -239,70 +307,70 @@ async fn count(db: Db<'_>, sql: &'static str) -> Result<i64, DbError> {
     Ok(db.fetch(sql, Vec::new()).await?.first_mut().map(Row::int).transpose()?.unwrap_or(0))
 }
 
-/// Handles outcomes of the time up to `until`. Those that their batches keep are extended, as keys are below. Nothing but
-/// this purge reads the time of an outcome.
-async fn outcomes(db: Db<'_>, until: i64, rows: i64) -> Result<u64, DbError> {
+/// Handles outcomes of the times from `from` to `until`. Those that their batches keep are extended, as keys are below.
+/// Nothing but this purge reads the time of an outcome.
+async fn outcomes(db: Db<'_>, (from, until): (i64, i64), rows: i64) -> Result<u64, DbError> {
     let (keep, delete) = match db.dialect() {
         Dialect::Sqlite => (
             concat!(
-                "UPDATE ic_done SET finished_at = $3 WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
-                 ORDER BY finished_at LIMIT $2) AND ",
+                "UPDATE ic_done SET finished_at = $4 WHERE id IN (SELECT id FROM ic_done WHERE finished_at >= $3 \
+                 AND finished_at <= $1 ORDER BY finished_at LIMIT $2) AND ",
                 batch_keeps_it!()
             ),
             concat!(
-                "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
-                 ORDER BY finished_at LIMIT $2) AND NOT ",
+                "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at >= $3 \
+                 AND finished_at <= $1 ORDER BY finished_at LIMIT $2) AND NOT ",
                 batch_keeps_it!()
             ),
         ),
         Dialect::Postgres => (
             concat!(
-                "UPDATE ic_done SET finished_at = $3 WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
-                 ORDER BY finished_at LIMIT $2)) AND ",
+                "UPDATE ic_done SET finished_at = $4 WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at >= $3 \
+                 AND finished_at <= $1 ORDER BY finished_at LIMIT $2)) AND ",
                 batch_keeps_it!()
             ),
             // Another process may delete rows between the two statements, and others are then the oldest.
             concat!(
-                "DELETE FROM ic_done WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
-                 ORDER BY finished_at LIMIT $2)) AND NOT ",
+                "DELETE FROM ic_done WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at >= $3 \
+                 AND finished_at <= $1 ORDER BY finished_at LIMIT $2)) AND NOT ",
                 batch_keeps_it!()
             ),
         ),
     };
     let has_notes = !db.fetch("SELECT 1 FROM ic_note LIMIT 1", Vec::new()).await?.is_empty();
     let kept = match has_notes {
-        true => db.execute(keep, args![until, rows, until.saturating_add(OUTCOME_AGAIN_MS)]).await?,
+        true => db.execute(keep, args![until, rows, from, until.saturating_add(OUTCOME_AGAIN_MS)]).await?,
         false => 0,
     };
     let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
-    let deleted = if left > 0 { db.execute(delete, args![until, left]).await? } else { 0 };
+    let deleted = if left > 0 { db.execute(delete, args![until, left, from]).await? } else { 0 };
     Ok(kept + deleted)
 }
 
 /// Handles expired keys: the key of an ended job is deleted, that of another job is extended. If such keys were only
 /// skipped, every step would skip all of them again.
-async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
+async fn keys(db: Db<'_>, (from, now): (i64, i64), rows: i64) -> Result<u64, DbError> {
     let (keep, delete) = match db.dialect() {
         Dialect::Sqlite => (
-            "UPDATE ic_key SET expires_at = $3 WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at <= $1 \
-             ORDER BY expires_at LIMIT $2) AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
-            "DELETE FROM ic_key WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) \
-             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+            "UPDATE ic_key SET expires_at = $4 WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at >= $3 \
+             AND expires_at <= $1 ORDER BY expires_at LIMIT $2) AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+            "DELETE FROM ic_key WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at >= $3 \
+             AND expires_at <= $1 ORDER BY expires_at LIMIT $2) AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
         ),
         Dialect::Postgres => (
             // Another process may renew a key while this statement waits for its row.
-            "UPDATE ic_key SET expires_at = $3 WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
-             ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
+            "UPDATE ic_key SET expires_at = $4 WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at >= $3 \
+             AND expires_at <= $1 ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
              AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
-            "DELETE FROM ic_key WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
-             ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
+            "DELETE FROM ic_key WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at >= $3 \
+             AND expires_at <= $1 ORDER BY expires_at LIMIT $2)) AND expires_at <= $1 \
              AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
         ),
     };
-    let kept = db.execute(keep, args![now, rows, now.saturating_add(KEY_AGAIN_MS)]).await?;
+    let kept = db.execute(keep, args![now, rows, from, now.saturating_add(KEY_AGAIN_MS)]).await?;
     // Extended keys are not among the oldest any more, so all keys that are deleted here belong to ended jobs.
     let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
-    let deleted = if left > 0 { db.execute(delete, args![now, left]).await? } else { 0 };
+    let deleted = if left > 0 { db.execute(delete, args![now, left, from]).await? } else { 0 };
     Ok(kept + deleted)
 }
 
@@ -320,6 +388,12 @@ fn next(rows: i64, time: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slow_purge_is_made_less_often() {
+        let seconds = [0, 2, 3, 10, 30, 31, 4_000].map(|took| again_after(Duration::from_secs(took)).as_secs());
+        assert_eq!(seconds, [60, 60, 60, 200, 600, 600, 600]);
+    }
 
     #[test]
     fn purge_step_size_follows_its_time() {

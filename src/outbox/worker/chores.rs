@@ -111,14 +111,14 @@ impl Worker {
             self.tasks.spawn(async move {
                 let store = &outbox.store;
                 match chore {
-                    Chore::Tell => Done::Chore(chore, store.write((owner, said), batches::tell).await),
+                    Chore::Tell => Done::Chore(chore, now, store.write((owner, said), batches::tell).await),
                     // Before the first full look there is no time to start from.
                     Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
                     Chore::LookAtAll => Done::Looked(chore, now, look_at_all(&outbox).await),
                     Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
                     Chore::FindOwners => Done::OwnersFound(now, store.read(owner, owners::unregistered).await),
-                    Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
+                    Chore::Recover => Done::Chore(chore, now, store.write(owner, owners::recover).await),
                     Chore::FindExpired => Done::ExpiredFound(now, store.read((), jobs::passed_deadline).await),
                     Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
                     Chore::Expire => Done::Expired(match own {
@@ -145,7 +145,7 @@ impl Worker {
                             // How long results and letters are kept is for the processes to say that send all jobs.
                             Some(_) => Retention::UNLIMITED,
                         };
-                        Done::Chore(chore, purge::run(store, keep).await)
+                        Done::Chore(chore, now, purge::run(store, keep).await)
                     }
                 }
             });

@@ -95,7 +95,7 @@ async fn message_id_outlives_its_job() {
         }
         assert_eq!(store.write(message(1, 2), jobs::insert).await.unwrap(), Accepted::KeyOfAnother);
         let keep = Retention { done_ms: 0, dead_ms: 0, most_dead: 0 };
-        let step = purge::Step { what: What::Seen, keep, rows: 10 };
+        let step = purge::Step { what: What::Seen, keep, rows: 10, from: i64::MIN };
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0, "its week is not over");
         store.write("UPDATE ic_seen SET until = 5", RUN).await.unwrap();
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 1);
@@ -223,7 +223,7 @@ async fn rows_become_jobs_or_keep_a_reason() {
         let another = "another request was accepted with this id";
         assert_eq!(kept, [("other", another), (long, "too long"), ("bad", "not JSON")]);
         let keep = Retention { done_ms: 0, dead_ms: 0, most_dead: 0 };
-        let step = purge::Step { what: What::RefusedRows, keep, rows: 10 };
+        let step = purge::Step { what: What::RefusedRows, keep, rows: 10, from: i64::MIN };
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0);
         store.write("UPDATE ic_intake_refused SET until = 5", RUN).await.unwrap();
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 3);

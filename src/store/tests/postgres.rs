@@ -10,6 +10,7 @@ use super::super::driver::{Driver, Row, args};
 use super::super::faults::{Fault, Moment, Watch};
 use super::super::jobs::{End, JobEnd, Most, Start};
 use super::super::owners::{self, Beat};
+use super::super::purge::{self, Retention, What};
 use super::super::records;
 use super::*;
 
@@ -308,6 +309,38 @@ async fn old_snapshot_slows_neither_claim_nor_heartbeat() {
     assert!(last > from && read >= 3_200, "from the first job on {read} entries are read");
     let read = opened.write(Beat { owner, number: 1, lease_ms: 60_000 }, BEAT).await.unwrap();
     assert!(read <= 10, "a heartbeat read {read} entries");
+}
+
+/// Deletes expired outcomes. Returns where the next step begins, and how many entries of their index this one read.
+const PURGE: Step<purge::Step, (i64, i64)> = |step, db, now| {
+    Box::pin(async move {
+        let before = entries_read("ic_done_finished", &mut *db).await;
+        let swept = purge::step(step, db, now).await?;
+        assert_eq!(swept.settled, 300);
+        Ok((swept.from, entries_read("ic_done_finished", db).await - before))
+    })
+};
+
+#[tokio::test]
+async fn old_snapshot_slows_no_purge() {
+    let (url, opened, mut connection) = without_autovacuum().await;
+    Executor::execute(&mut connection, "ALTER TABLE ic_done SET (autovacuum_enabled = false)").await.unwrap();
+    let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
+               SELECT convert_to(lpad(i::text, 16, '0'), 'UTF8'), 'a', 'v', 0, 200, 1, i FROM generate_series(1, 9000) i";
+    Executor::execute(&mut connection, sql).await.unwrap();
+    let mut dump = sqlx::PgConnection::connect(&url).await.unwrap();
+    Executor::execute(&mut dump, "BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    Executor::execute(&mut dump, "SELECT count(*) FROM ic_done").await.unwrap();
+    let keep = Retention { done_ms: 3_600_000, ..Retention::UNLIMITED };
+    let step = |from| purge::Step { what: What::Done, keep, rows: 300, from };
+    let mut from = i64::MIN;
+    for round in 0..20 {
+        let (next, read) = opened.write(step(from), PURGE).await.unwrap();
+        assert!(read <= 1_000, "{round}: a step of 300 rows read {read} entries");
+        from = next;
+    }
+    let (_, read) = opened.write(step(i64::MIN), PURGE).await.unwrap();
+    assert!(read >= 6_000, "from the first entry on {read} are read");
 }
 
 /// Claims expired jobs. Returns how many, and how many rows that read.

@@ -6,6 +6,7 @@ use super::super::driver::{Dialect, args};
 #[cfg(all(feature = "sqlite", feature = "testing"))]
 use super::super::faults::{Fault, Moment, Watch};
 use super::super::purge::{self, Retention, What};
+use super::super::purged::Purged;
 use super::*;
 
 /// Writes expired rows into each table, two hours old, with the numbers from `first` to `last`.
@@ -103,7 +104,7 @@ async fn purge_step_is_bounded() {
         let kinds = [What::Done, What::Keys, What::Usage, What::OldLetters, What::Surplus(i64::MAX)];
         for what in kinds {
             let before: i64 = store.read((), LEFT).await.unwrap().iter().sum();
-            let step = purge::Step { what, keep: HOUR, rows: 30 };
+            let step = purge::Step { what, keep: HOUR, rows: 30, from: i64::MIN };
             assert_eq!(store.write(step, purge::step).await.unwrap().settled, 30, "{what:?}");
             let after: i64 = store.read((), LEFT).await.unwrap().iter().sum();
             assert_eq!(before - after, 30, "{what:?}");
@@ -146,7 +147,7 @@ async fn batch_with_notes_keeps_its_outcomes() {
         store.write([1, 100], FILL).await.unwrap();
         store.write([100_000_001, 100_000_050], FILL).await.unwrap();
         let keep = Retention { done_ms: 1, ..HOUR };
-        let step = purge::Step { what: What::Done, keep, rows: 30 };
+        let step = purge::Step { what: What::Done, keep, rows: 30, from: i64::MIN };
         for settled in [30, 30] {
             assert_eq!(store.write(step, purge::step).await.unwrap().settled, settled);
         }
@@ -156,6 +157,7 @@ async fn batch_with_notes_keeps_its_outcomes() {
         // A day later.
         let age: Step<(), u64> = |(), db, _| db.execute("UPDATE ic_done SET finished_at = 5", Vec::new());
         store.write((), age).await.unwrap();
+        *store.purged.lock() = Purged::default();
         purge::run(&store, keep).await.unwrap();
         assert_eq!(store.read((), LEFT).await.unwrap()[0], 100);
         // The notes of the run stay for the one that replaces it, and its outcomes do not.
@@ -163,6 +165,7 @@ async fn batch_with_notes_keeps_its_outcomes() {
         store.write(anew, batches::open).await.unwrap();
         assert_eq!(store.read((*b"00000000", -1, 10), batches::notes).await.unwrap().len(), 1);
         store.write((), age).await.unwrap();
+        *store.purged.lock() = Purged::default();
         purge::run(&store, keep).await.unwrap();
         assert_eq!(store.read((), LEFT).await.unwrap()[0], 0);
     }
@@ -194,7 +197,7 @@ async fn purge_does_not_search_the_notes_of_other_runs() {
     assert_eq!(store.write((), notes).await.unwrap(), 20_000);
     let analyze: Step<(), u64> = |(), db, _| db.execute("ANALYZE ic_note", Vec::new());
     store.write((), analyze).await.unwrap();
-    let step = purge::Step { what: What::Done, keep: HOUR, rows: 200 };
+    let step = purge::Step { what: What::Done, keep: HOUR, rows: 200, from: i64::MIN };
     let read = store.write(step, NOTES_READ).await.unwrap();
     assert!(read < 1_000, "{read} notes were read for 200 outcomes");
 }

@@ -89,8 +89,12 @@ async fn untaken_reply_is_purged_after_a_week() {
         let claimed = claim(&store, id(), "a", 1).await.remove(0);
         let end = JobEnd { id: claimed.id, fence: claimed.fence, known: None, end: delivered(Some("{}")) };
         store.write(vec![end], jobs::finish).await.unwrap();
-        let step =
-            purge::Step { what: What::Replies, keep: Retention { done_ms: 0, dead_ms: 0, most_dead: 1 }, rows: 10 };
+        let step = purge::Step {
+            what: What::Replies,
+            keep: Retention { done_ms: 0, dead_ms: 0, most_dead: 1 },
+            rows: 10,
+            from: i64::MIN,
+        };
         assert_eq!(store.write(step, purge::step).await.unwrap().settled, 0);
         let age: crate::store::actor::Step<(), ()> = |(), db, _| {
             Box::pin(

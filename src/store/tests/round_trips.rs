@@ -1,5 +1,7 @@
 //! A database behind a slow network, in simulated time: each statement takes a round trip, and transactions end in time
-//! nevertheless.
+//! nevertheless. And what does not depend on a count of the backlog that takes long, or fails.
+
+use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
@@ -10,7 +12,7 @@ use super::*;
 use crate::config::TenantEntry;
 use crate::outbox::{Intake, IntakeSource, MessageRef};
 use crate::testing::{FakeAnswer, FakeTransport};
-use crate::{BoxError, BoxFuture, Error, IntegrationClient};
+use crate::{BoxError, BoxFuture, Error, IntegrationClient, Priority, Request};
 
 const VENDORS: &str = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
      [vendors.v.idempotency]\nheader = \"idempotency-key\"\n";
@@ -111,4 +113,33 @@ async fn ends_written_again_take_few_statements() {
     assert_eq!(store.write(ends, jobs::finish).await.unwrap(), vec![false; 512]);
     let most = script.0.lock().most_statements;
     assert!(most <= 6, "{most} statements");
+}
+
+async fn enqueue(client: &IntegrationClient) -> Result<(), Error> {
+    client.outbox().enqueue("acme", Priority::Normal, Request::post("v", "/a")).await.map(drop)
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_count_of_backlog_refuses_no_request() {
+    let (script, client) = client().await;
+    script.set(|script| (script.full, script.once) = (HashSet::from(["BEGIN"]), HashSet::from(["BEGIN"])));
+    enqueue(&client).await.unwrap();
+    let (is_over, counts) = {
+        let script = script.0.lock();
+        (script.full.is_empty(), script.counts)
+    };
+    assert!(is_over && counts == 0, "the count was the transaction that failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_count_of_backlog_is_made_less_often() {
+    let (script, client) = client().await;
+    script.set(|script| script.takes = Duration::from_secs(1));
+    // A count takes three seconds, and the write of a request as well.
+    for _ in 0..60 {
+        enqueue(&client).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let counts = script.0.lock().counts;
+    assert!((1..=3).contains(&counts), "{counts} counts in four minutes");
 }

@@ -23,9 +23,9 @@ pub(super) struct Script {
     /// Statements at which the connection breaks.
     breaks: HashSet<&'static str>,
     /// Statements that fail as on a full disk.
-    full: HashSet<&'static str>,
+    pub(super) full: HashSet<&'static str>,
     /// Statements that fail only the first time that they are run.
-    once: HashSet<&'static str>,
+    pub(super) once: HashSet<&'static str>,
     /// Statements that fail as on a full disk after a statement of `once` has failed.
     full_after_once: HashSet<&'static str>,
     /// Whether it answers as PostgreSQL, which alone has locks of rows.
@@ -41,6 +41,8 @@ pub(super) struct Script {
     pub(super) takes: Duration,
     /// The most statements of one transaction so far, `BEGIN` and `COMMIT` included.
     pub(super) most_statements: usize,
+    /// How often the backlog was counted.
+    pub(super) counts: usize,
 }
 
 #[derive(Clone, Default)]
@@ -148,6 +150,7 @@ impl Driver for Connection {
     fn fetch<'a>(&'a mut self, sql: &'static str, _: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
         Box::pin(async move {
             self.pass("SELECT").await;
+            self.script.set(|script| script.counts += usize::from(sql.contains("FROM ic_job LIMIT")));
             // All tables but that of the schema's version are empty.
             let is_version = sql.contains("ic_schema");
             Ok(is_version.then(|| Row::new(vec![Value::Int(VERSION)])).into_iter().collect())
