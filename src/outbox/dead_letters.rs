@@ -89,9 +89,9 @@ impl DeadLetters {
     pub async fn list(&self, after: Option<i64>, most: usize) -> Result<Vec<KeptLetter>, Error> {
         let (mut letters, mut after) = (Vec::new(), after.unwrap_or(0));
         let most = most.min(MAX_PAGE);
-        // A page whose rows cannot be read is not the end.
+        // A page whose rows cannot be read is not the end, and neither is one that has few because they are large.
         while letters.len() < most {
-            let (page, last) = self.outbox.store.read(self.page(after, most), dead::list).await?;
+            let (page, last) = self.outbox.store.read(self.page(after, most - letters.len()), dead::list).await?;
             let Some(last) = last else { break };
             after = last;
             letters.extend(page.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::driver::{Db, DbError, Row, args};
+use super::driver::{Db, DbError, Row, args, rows_of_page};
 use super::jobs::{self, NewJob};
 use super::records::JobState;
 use super::{Id, LaneTier, Opened};
@@ -263,19 +263,10 @@ pub(crate) fn goes_on<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Res
     })
 }
 
-/// The most bytes of the results in one page of [`ended`], unless its first result alone has more: a page is in memory
-/// as a whole, and must be read in time.
-const PAGE_BYTES: i64 = 8 << 20;
-
 /// The last of the requests whose results go into one page, if there are more results. `sizes` are those of the next
 /// results, in their order.
 fn last_of_page(sizes: &[(Id, i64)]) -> Option<Id> {
-    let mut bytes = 0i64;
-    let fits = |(_, size): &&(Id, i64)| {
-        bytes = bytes.saturating_add(*size);
-        bytes <= PAGE_BYTES
-    };
-    let count = sizes.iter().take_while(fits).count().max(1);
+    let count = rows_of_page(sizes.iter().map(|(_, size)| *size));
     if count < sizes.len() { sizes.get(count - 1).map(|(id, _)| *id) } else { None }
 }
 

@@ -1,10 +1,7 @@
 //! The SQL of dead letters. A job becomes a letter in the transaction that takes it out of the outbox, and a letter
 //! becomes a job again in the transaction that deletes the letter: an id is in one table at any time.
 
-use std::cell::Cell;
-
-use super::driver::readable;
-use super::driver::{Db, DbError, Row, args};
+use super::driver::{Db, DbError, Row, args, readable, rows_of_page};
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
@@ -134,27 +131,30 @@ pub(crate) struct DeadLetterRow {
     pub(crate) can_be_sent: bool,
 }
 
-/// Letters, and the position of the last row that was read for them; `None` if there was none. Rows that cannot be decoded
-/// are left out.
+/// Letters, and the position of the last row that was read for them; `None` if there was none, and only then do no letters
+/// follow. Rows that cannot be decoded are left out.
 pub(crate) type Page = (Vec<DeadLetterRow>, Option<i64>);
 
-/// Returns the letters that match, oldest first.
+/// Returns the letters that match, oldest first: as many as the filter says at most, and fewer if they have many bytes.
 pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Page, DbError>> {
     Box::pin(async move {
+        let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
+        let args = |upto: Option<i64>| args![filter.after, tenant, vendor, reason, filter.before, filter.most, upto];
+        let sql = "SELECT seq, length(letter) FROM ic_dead WHERE seq > $1 \
+                   AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
+                   AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
+        let mut sizes = Vec::new();
+        for mut row in db.fetch(sql, args(filter.upto)).await? {
+            sizes.push((row.int()?, row.maybe_int()?.unwrap_or(0)));
+        }
+        sizes.truncate(rows_of_page(sizes.iter().map(|(_, size)| *size)));
+        let Some(last) = sizes.last().map(|(seq, _)| *seq) else { return Ok((Vec::new(), None)) };
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
                    AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
-        let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
-        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
-        let rows = db.fetch(sql, args).await?;
-        let last = Cell::new(None);
-        let letter = |mut row: Row| {
-            let seq = row.int()?;
-            last.set(Some(seq));
-            kept(seq, row)
-        };
-        let letters = readable(rows, letter);
-        Ok((letters, last.get()))
+        let rows = db.fetch(sql, args(Some(last))).await?;
+        let letters = readable(rows, |mut row: Row| row.int().and_then(|seq| kept(seq, row)));
+        Ok((letters, Some(last)))
     })
 }
 

@@ -363,6 +363,20 @@ pub(super) async fn wait_briefly(db: Db<'_>) -> Result<(), DbError> {
     Ok(())
 }
 
+/// The most bytes of one page of rows, unless its first row alone has more: a page is in memory as a whole, and must be read
+/// in time.
+pub(super) const PAGE_BYTES: i64 = 8 << 20;
+
+/// How many of the next rows, which have these sizes, go into one page; one at least.
+pub(super) fn rows_of_page(sizes: impl Iterator<Item = i64>) -> usize {
+    let mut bytes = 0i64;
+    let fits = |size: &i64| {
+        bytes = bytes.saturating_add(*size);
+        bytes <= PAGE_BYTES
+    };
+    sizes.take_while(fits).count().max(1)
+}
+
 /// Decodes rows. A row that was edited and cannot be decoded is logged and left out, so that it does not hide the
 /// others.
 pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {

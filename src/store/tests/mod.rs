@@ -22,6 +22,8 @@ mod late_commits;
 #[cfg(feature = "sqlite")]
 mod ledger_clock;
 mod ledger_witness;
+#[cfg(feature = "testing")]
+mod letters;
 #[cfg(feature = "postgres")]
 mod locks;
 mod named;
