@@ -1,15 +1,15 @@
 //! Decides which processes' jobs may be taken over: a failure detector by observation. Pure.
 //!
-//! A working process writes a number that grows, four times in each lease. An observer takes over its jobs when it has
-//! read the same number for a whole lease of its own monotonic time, in which the observer's own writes to the store
-//! succeeded without a gap. After a gap, whatever its cause (the store stalled, the observer was stopped), the
+//! A working process writes a number that grows, four times in each lease or more often. An observer takes over its jobs
+//! when it has read the same number for a whole lease of its own monotonic time, in which the observer's own writes to
+//! the store succeeded without a gap. After a gap, whatever its cause (the store stalled, the observer was stopped), the
 //! observation of every process starts again: a stall of the store gives every process a new lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::{Clock, Time};
-use crate::store::owners::{Seen, Silent};
+use crate::store::owners::{self, Seen, Silent};
 
 /// What this process has observed of others, and the number of its own latest heartbeat.
 pub(super) struct Leases {
@@ -39,9 +39,10 @@ impl Leases {
         self.beats
     }
 
-    /// The interval between heartbeats.
+    /// The interval between heartbeats. With a long lease it is shorter than a quarter: a process that finds the lock file
+    /// of a SQLite store removed does not wait for a long lease to see whether another one works on the store.
     pub(super) fn every(&self) -> Duration {
-        self.lease / 4
+        (self.lease / 4).min(owners::LONGEST_BEAT)
     }
 
     /// Whether other processes work on the store, as of the latest observation. A process that was killed counts until

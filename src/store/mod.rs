@@ -285,10 +285,10 @@ impl Store {
     }
 
     /// The time without a heartbeat after which other processes take a process's requests over; 20 s by default, at
-    /// least 2 s. A process writes four heartbeats in this time. Other processes measure this time by their own
-    /// monotonic clocks, and only while the store answers them: neither a step of a clock nor a stall of the store
-    /// takes a request from a living process. If processes that share a store have different leases, the longer one
-    /// counts.
+    /// least 2 s. A process writes four heartbeats in this time, and one every ten seconds at least. Other processes
+    /// measure this time by their own monotonic clocks, and only while the store answers them: neither a step of a clock
+    /// nor a stall of the store takes a request from a living process. If processes that share a store have different
+    /// leases, the longer one counts.
     pub fn lease(mut self, time: Duration) -> Store {
         self.limits.lease = time.max(Duration::from_secs(2));
         self

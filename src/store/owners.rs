@@ -163,9 +163,16 @@ pub(super) struct Registration {
     pub(super) lease: Duration,
 }
 
-/// The longest wait of a new process before another process, with another lock, counts as gone. The wait is half that
-/// process's lease, up to this bound.
+/// The longest time between two heartbeats, however long the lease is: a third of [`LONGEST_WAIT`].
+pub(crate) const LONGEST_BEAT: Duration = Duration::from_secs(10);
+/// The longest wait of a new process before another process, with another lock, counts as gone.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a new process waits for a heartbeat of another process with this lease: half the lease, which is the time of
+/// two heartbeats, up to a bound. Half a second is added as a margin.
+pub(crate) fn wait_for_beat(lease: Duration) -> Duration {
+    (lease / 2).min(LONGEST_WAIT) + Duration::from_millis(500)
+}
 
 /// Registers the process. Returns false if another process works on the file: that process holds another lock, because
 /// the lock file was removed and created again, and it still writes heartbeats.
@@ -177,9 +184,7 @@ pub(super) async fn register(connect: &dyn Connect, process: &Registration) -> R
         others => others?,
     };
     let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
-    // Half a lease is the time of two heartbeats; half a second is added as a margin.
-    let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;
-    tokio::time::sleep(wait.min(LONGEST_WAIT) + Duration::from_millis(500)).await;
+    tokio::time::sleep(wait_for_beat(Duration::from_millis(u64::try_from(longest).unwrap_or(0)))).await;
     Ok(try_to_register(&mut *connection, process, &others).await?.is_empty())
 }
 

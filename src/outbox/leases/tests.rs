@@ -140,3 +140,15 @@ fn longest_lease_counts() {
         assert_eq!(observer.observe_after(beat, &[(1, Some(7))]), 0, "{number}");
     }
 }
+
+/// A process that gets another lock at the file of a SQLite store, because the lock file was removed, waits for the
+/// heartbeat of the process that works there.
+#[test]
+fn heart_beats_twice_while_another_process_waits() {
+    for seconds in [2, 20, 60, 120, 121, 300, 86_400] {
+        let lease = Duration::from_secs(seconds);
+        let (every, wait) = (Leases::new(lease).every(), owners::wait_for_beat(lease));
+        assert!(2 * every < wait && every <= lease / 4, "a lease of {seconds} s: {every:?} within {wait:?}");
+        assert!(wait < Duration::from_secs(31), "a start waits for {wait:?}");
+    }
+}
