@@ -269,6 +269,10 @@ impl Registry {
                         ask.endpoint = self.endpoint_now(tenant, endpoint)?;
                         place = Some(self.place(tenant)?);
                         now = self.clock.now();
+                        // Only a pause of the vendor keeps a caller waiting for longer, and the pause moves with the lane.
+                        if ask.patience_ns > 0 && ask.give_up <= now {
+                            ask.give_up = now.plus_nanos(ask.patience_ns);
+                        }
                     }
                     Ok(mut grant) => {
                         if let Some(since) = since {

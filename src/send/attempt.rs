@@ -95,6 +95,7 @@ impl Outgoing {
         // A stored job took its pass before its exchange was recorded.
         if !core.egress.hosts.are_well() && self.stored.is_none() && !self.pass_host(core) {
             held.not_sent();
+            self.has_time_after_pause(began);
             return Ok(AttemptEnd::AtOnce);
         }
         let began = self.begins(core, began);
@@ -115,6 +116,7 @@ impl Outgoing {
             self.prepared.take_back(exchange);
             held.not_sent();
             (self.host_pass, self.deadline) = (None, before);
+            self.has_time_after_pause(began.at);
             return Ok(AttemptEnd::AtOnce);
         }
         if let Some(pass) = &mut self.host_pass {
@@ -179,10 +181,23 @@ impl Outgoing {
     }
 
     /// Without a stated deadline, a request that begins again after a wait for its permit has its time anew: the wait may
-    /// have been a pause, which does not count, and longer than that time.
+    /// have been a pause, which does not count, and longer than that time. A shorter `Request::max_wait` is not prolonged.
     fn has_time_after(&mut self, wait_ended: Time) {
-        if self.patience_ns > 0 {
-            self.deadline = self.deadline.max(wait_ended.plus_nanos(self.patience_ns));
+        if self.patience_ns == 0 {
+            return;
+        }
+        let until = self.deadline.max(wait_ended.plus_nanos(self.patience_ns));
+        if self.give_up == self.deadline {
+            self.give_up = until;
+        }
+        self.deadline = until;
+    }
+
+    /// As [`has_time_after`](Self::has_time_after), but only if the wait was longer than the request's time, as a pause of
+    /// the vendor alone makes it. A host that stays shut or a signer that is always late would prolong a request for ever.
+    fn has_time_after_pause(&mut self, wait_ended: Time) {
+        if wait_ended >= self.deadline {
+            self.has_time_after(wait_ended);
         }
     }
 

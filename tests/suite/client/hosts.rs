@@ -197,3 +197,29 @@ async fn unconnected_host_shows_in_status_and_lists() {
     client.send("a", Priority::High, get("/").deadline(secs(60))).await.unwrap();
     assert_eq!(shown().0, None);
 }
+
+/// When the pause ends, the host is left alone for a while, and the request has waited for longer than its time already.
+#[tokio::test(start_paused = true)]
+async fn host_that_fails_in_a_pause_is_waited_for() {
+    let up = Arc::new(AtomicBool::new(true));
+    let is_up = up.clone();
+    let transport = FakeTransport::new(move |call| match (is_up.load(SeqCst), call.path()) {
+        (false, _) => FakeAnswer::not_connected(),
+        (true, "/refused") => FakeAnswer::status(429).header("retry-after", "100"),
+        (true, _) => FakeAnswer::status(200),
+    });
+    let client = client(&[], &transport).await;
+    assert_eq!(client.send("a", Priority::High, get("/refused")).await.unwrap().status(), 429);
+    let began = now();
+    let paused = spawn_for(&client, "a", get("/a"));
+    tokio::time::sleep(secs(60)).await;
+    up.store(false, SeqCst);
+    open_breaker(&client).await;
+    // Each of these waits for the host, the last for 16 s. The next try is half a minute after that.
+    open_breaker(&client).await;
+    up.store(true, SeqCst);
+    assert_eq!(began.elapsed().as_secs(), 91);
+    assert_eq!(paused.await.unwrap().unwrap().status(), 200);
+    assert!(began.elapsed() >= secs(120), "{:?}", began.elapsed());
+    assert_idle(&client);
+}

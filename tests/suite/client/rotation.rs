@@ -168,3 +168,37 @@ async fn waiting_request_uses_its_accounts_credential() {
     let secrets: Vec<String> = hosts_and_credentials(&transport).into_iter().map(|(_, secret)| secret).collect();
     assert_eq!(secrets, ["old", "new"]);
 }
+
+/// A lane whose limits are the account's own may have to move to another shard.
+#[tokio::test(start_paused = true)]
+async fn account_move_in_long_pause_ends_no_request() {
+    for scope in ["tenant", "account"] {
+        let vendor = format!(
+            "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"bearer\" }}\n\
+             [[vendors.v.limits]]\nname = \"parallel\"\nscope = \"{scope}\"\nconcurrency = 10\n"
+        );
+        let in_account =
+            |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));
+        let transport = FakeTransport::new(|call| match call.number {
+            0 => FakeAnswer::status(429).header("retry-after", "300"),
+            _ => FakeAnswer::status(200),
+        });
+        let builder =
+            IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
+        let builder = builder.credential_resolver("keys", literal).tenant(in_account("old")).shards(16);
+        let client = builder.build().await.unwrap();
+        let mut sends = vec![spawn(&client, Priority::High, get("/1"))];
+        tokio::time::sleep(ms(10)).await;
+        sends.extend((0..3).map(|_| spawn(&client, Priority::High, get("/2"))));
+        // Longer than the time of a request without a deadline.
+        tokio::time::sleep(ms(100_000)).await;
+        for account in ["second", "third", "new"] {
+            client.tenants().set(in_account(account)).unwrap();
+        }
+        for send in sends {
+            assert_eq!(send.await.unwrap().unwrap().status(), 200, "{scope}");
+        }
+        let secrets: Vec<String> = hosts_and_credentials(&transport).into_iter().map(|(_, secret)| secret).collect();
+        assert_eq!(secrets, ["old", "new", "new", "new", "new"], "{scope}");
+    }
+}

@@ -25,9 +25,9 @@ fn entry(limits: &str) -> String {
     )
 }
 
-/// A vendor that issues tokens of `life`, refuses older ones, and answers the first request for `/pause` with 429 and a
-/// wait of that length.
-fn vendor(life: Duration, pause: Duration) -> FakeTransport {
+/// A vendor that issues each token within the time `takes`, for `life`, refuses older ones, and answers the first request
+/// for `/pause` with 429 and a wait of that length.
+fn vendor(takes: Duration, life: Duration, pause: Duration) -> FakeTransport {
     let issued = Mutex::new(HashMap::<String, Instant>::new());
     let is_paused = Mutex::new(false);
     FakeTransport::new(move |call: &FakeCall| {
@@ -36,7 +36,7 @@ fn vendor(life: Duration, pause: Duration) -> FakeTransport {
             let token = format!("token-{}", issued.len());
             let body = format!("{{\"access_token\":\"{token}\",\"expires_in\":{}}}", life.as_secs());
             issued.insert(token, now());
-            return FakeAnswer::status(200).body(body);
+            return FakeAnswer::status(200).body(body).delay(takes);
         }
         let token = call.header("authorization").and_then(|text| text.strip_prefix("Bearer ")).unwrap_or_default();
         if issued.get(token).is_none_or(|at| at.elapsed() > life) {
@@ -67,9 +67,10 @@ fn asked(transport: &FakeTransport) -> usize {
     transport.calls().iter().filter(|call| call.path() == "/token").count()
 }
 
-#[tokio::test(start_paused = true)]
-async fn token_that_expires_in_a_pause_is_replaced() {
-    let transport = vendor(120 * SECOND, 300 * SECOND);
+/// Sends fifty requests that wait for the end of a pause, in which their token expires. The token URL takes this long to
+/// answer.
+async fn send_after_pause(takes: Duration) -> FakeTransport {
+    let transport = vendor(takes, 120 * SECOND, 300 * SECOND);
     let client = client(&transport, LIMIT).await;
     let mut sends = tokio::task::JoinSet::new();
     for number in 0..50 {
@@ -77,7 +78,7 @@ async fn token_that_expires_in_a_pause_is_replaced() {
         sends.spawn(async move {
             // The first is refused, and the others wait for the end of its pause.
             if number > 0 {
-                tokio::time::sleep(SECOND).await;
+                tokio::time::sleep(2 * SECOND).await;
             }
             let path = if number == 0 { "/pause" } else { "/x" };
             client.send("a", Priority::Normal, Request::get("v", path)).await.map(|response| response.status().as_u16())
@@ -86,16 +87,29 @@ async fn token_that_expires_in_a_pause_is_replaced() {
     while let Some(sent) = sends.join_next().await {
         assert_eq!(sent.unwrap().unwrap(), 200);
     }
-    let sent = sent_with(&transport);
+    transport
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_that_expires_in_a_pause_is_replaced() {
+    let transport = send_after_pause(Duration::ZERO).await;
     let expected = HashMap::from([("Bearer token-0".to_owned(), 1), ("Bearer token-1".to_owned(), 50)]);
-    assert_eq!((sent, asked(&transport)), (expected, 2), "no request was sent with the expired token");
+    assert_eq!((sent_with(&transport), asked(&transport)), (expected, 2), "no request was sent with the expired token");
+}
+
+/// Their turns come while the token is being issued, so all of them give their permits back.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_slow_token_are_sent() {
+    let transport = send_after_pause(SECOND).await;
+    let expected = HashMap::from([("Bearer token-0".to_owned(), 1), ("Bearer token-1".to_owned(), 50)]);
+    assert_eq!((sent_with(&transport), asked(&transport)), (expected, 2), "no request was sent with the expired token");
 }
 
 /// The limit has one unit in a time that is longer than a token lives.
 #[tokio::test(start_paused = true)]
 async fn token_that_lives_shorter_than_each_wait_is_sent() {
     let limit = LIMIT.replace("20", "1").replace("1s", "40s");
-    let transport = vendor(10 * SECOND, Duration::ZERO);
+    let transport = vendor(Duration::ZERO, 10 * SECOND, Duration::ZERO);
     let client = client(&transport, &limit).await;
     let mut sends = tokio::task::JoinSet::new();
     for _ in 0..3 {
