@@ -134,6 +134,11 @@ pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
     found
 }
 
+/// Whether the text is JSON from its beginning to its end: it was neither cut nor broken off.
+pub(super) fn is_whole(json: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(json).is_ok()
+}
+
 fn walk(pointers: &[&Pointer], on_way: u32, json: &[u8], found: &mut Vec<(usize, Found)>) -> serde_json::Result<()> {
     let walk = Walk { pointers, on_way, depth: 0, keys: &mut Vec::new(), found };
     match std::str::from_utf8(json) {
@@ -342,5 +347,15 @@ mod tests {
         assert_eq!(find("/error/code", r#"{"data":[1,2"#), []);
         assert_eq!(find("/a", r#"{"a":"cut"#), []);
         assert_eq!(find("/a", &"[".repeat(100_000)), []);
+    }
+
+    #[test]
+    fn cut_json_is_not_whole() {
+        let json = r#"{"a":[{"b":429},{"b":"\ud83d\ude00 é"}]}"#;
+        assert!(is_whole(json.as_bytes()) && is_whole(format!(" {json}\r\n").as_bytes()));
+        for end in 0..json.len() {
+            assert!(!is_whole(&json.as_bytes()[..end]), "{end}");
+        }
+        assert!(!is_whole(format!("{json}{json}").as_bytes()));
     }
 }

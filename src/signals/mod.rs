@@ -78,7 +78,7 @@ pub fn read(
         return signals;
     }
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
-    let response = &Context::new(dialect, status, headers, (body, body.len() == MAX_BODY), now);
+    let response = &Context::new(dialect, status, headers, body, now);
     let mut asked = of_both(stated.wait_ms, stated.wait);
     if !is_plain {
         asked = asked.max(dialect::windows(response, &mut signals.windows));

@@ -5,13 +5,18 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_core::Stream;
+use http::{HeaderMap, StatusCode};
+use hyper::body::{Body, Frame};
 use integration_client::config::TenantEntry;
 use integration_client::events::{EventKind, Events};
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
+use integration_client::{BoxFuture, ErrorKind, IntegrationClient, Priority, Request};
 use tokio::time::Instant;
 
 const VENDOR: &str = r#"
@@ -46,8 +51,8 @@ fn get(path: &str) -> Request {
 
 fn pending_event_kinds(events: &mut Events) -> Vec<EventKind> {
     let mut kinds = Vec::new();
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    while let std::task::Poll::Ready(Some(event)) = Pin::new(&mut *events).poll_next(&mut context) {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    while let Poll::Ready(Some(event)) = Pin::new(&mut *events).poll_next(&mut context) {
         kinds.push(event.kind);
     }
     kinds
@@ -289,4 +294,53 @@ async fn vendor_codes_of_refusals_are_retried() {
     let client = client(|_| FakeAnswer::status(529)).await;
     let error = client.send("a", Priority::Normal, Request::post("v", "/x")).await.unwrap_err();
     assert!(error.to_string().contains("the vendor answered 529, and may have acted"), "{error}");
+}
+
+/// Answers each batch with its first part, which is refused, and breaks the connection off then.
+#[derive(Clone, Default)]
+struct BreakingVendor {
+    calls: Arc<AtomicUsize>,
+}
+
+impl Transport for BreakingVendor {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            let begun = Begun(Some("{\"responses\":[{\"status\":429},"));
+            let body = AnswerBody::new(begun, exchange.vendor.max_response_bytes, exchange.deadline);
+            Ok(Answer::new(StatusCode::OK, HeaderMap::new(), body))
+        })
+    }
+}
+
+/// The beginning of a body, and an error after it.
+struct Begun(Option<&'static str>);
+
+impl Body for Begun {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        Poll::Ready(Some(match self.0.take() {
+            Some(text) => Ok(Frame::data(Bytes::from_static(text.as_bytes()))),
+            None => Err(TransportError::new(Sent::Answered, ErrorKind::Protocol, "the connection broke")),
+        }))
+    }
+}
+
+/// The parts that are missing may have been done.
+#[tokio::test(start_paused = true)]
+async fn broken_batch_is_not_sent_again() {
+    const BATCHES: &str =
+        "answers = [{ status = [200], from = \"body#/responses/*/status\", is = [429], throttled = true }]";
+    let vendor = format!(
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\n[vendors.v.dialect]\n{BATCHES}\n"
+    );
+    let transport = BreakingVendor::default();
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
+    let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let response = client.send("a", Priority::Normal, Request::post("v", "/$batch").body("[]")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 1));
+    assert_eq!(response.text().await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(transport.calls.load(Ordering::Relaxed), 1);
 }

@@ -14,8 +14,6 @@ pub(in crate::signals) struct Context<'r> {
     pub(in crate::signals) status: StatusCode,
     pub(in crate::signals) headers: &'r HeaderMap,
     pub(in crate::signals) body: &'r [u8],
-    /// Whether the body may go on behind the part that is read.
-    pub(in crate::signals) is_cut: bool,
     pub(in crate::signals) now: &'r Now<'r>,
     /// The values at the dialect's pointers, looked up together on first use.
     in_body: OnceCell<InBody<'r>>,
@@ -31,10 +29,10 @@ impl<'r> Context<'r> {
         dialect: &'r Dialect,
         status: StatusCode,
         headers: &'r HeaderMap,
-        (body, is_cut): (&'r [u8], bool),
+        body: &'r [u8],
         now: &'r Now<'r>,
     ) -> Context<'r> {
-        Context { dialect, status, headers, body, is_cut, now, in_body: OnceCell::new() }
+        Context { dialect, status, headers, body, now, in_body: OnceCell::new() }
     }
 
     /// The values in the body at one of the dialect's pointers.

@@ -253,7 +253,7 @@ pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -
 enum Fit {
     No,
     /// A successful response has a value for each part of a batch, and the rule fits some of them; or it fits all that
-    /// were read of a response that is too long to be read whole.
+    /// were read of a response of which more may be unknown: it is too long to be read whole, or it broke off.
     Part,
     Whole,
 }
@@ -297,10 +297,10 @@ impl AnswerRule {
             all += 1;
         });
         let is_batch = || response.status.is_success() && source.is_body() && source.is_wild();
-        let is_read_whole = !response.is_cut && all < json::MAX_FOUND;
+        let is_read_whole = || all < json::MAX_FOUND && json::is_whole(response.body);
         match fitting {
             0 => Fit::No,
-            _ if is_batch() && !(fitting == all && is_read_whole) => Fit::Part,
+            _ if is_batch() && !(fitting == all && is_read_whole()) => Fit::Part,
             _ => Fit::Whole,
         }
     }
