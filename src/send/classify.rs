@@ -88,11 +88,17 @@ impl Outgoing {
         let class = self.reader(core).class(status, headers, &signals);
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
-        let is_ambiguous = retry::is_ambiguous(&outcome, &self.route.vendor.retry);
+        // A caller reads in the response which parts of a batch were refused. A stored job has none, so a person decides,
+        // unless the program's classifier has decided.
+        let is_for_a_person = signals.refused_in_part && class.is_none() && self.stored.is_some();
+        let is_ambiguous = is_for_a_person || retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         if is_ambiguous {
             self.left_open(answered.began);
         }
-        let verdict = self.judge(&outcome, ended, answered.authorization.is_some());
+        let verdict = match is_for_a_person {
+            true => Verdict::Park,
+            false => self.judge(&outcome, ended, answered.authorization.is_some()),
+        };
         let took = now.since(answered.began.at);
         let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());

@@ -14,8 +14,8 @@ use super::windows::{Window, Windows};
 pub struct Signals {
     /// The request was refused because of a limit (rate, quota or concurrency), so the vendor did not act on it.
     pub throttled: bool,
-    /// The vendor refused some parts of the request because of a limit, and acted on the others: a successful response to
-    /// a batch says so for each part. The whole request must not be sent again.
+    /// The vendor refused some parts of the request because of a limit, and may have acted on the others: a successful
+    /// response to a batch says so for each part. The whole request must not be sent again.
     pub refused_in_part: bool,
     /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset
     /// among exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.

@@ -69,9 +69,15 @@ pub(super) struct Found {
 }
 
 impl Pointer {
-    /// Whether a step is `*`.
-    pub(super) fn is_wild(&self) -> bool {
-        self.steps.contains(&Step::Any)
+    /// Whether the values at the pointer may each stand for a part of a batch: it has a `*`, and not below a key `error`
+    /// or `errors`, whose members are the errors of one request.
+    pub(super) fn lists_parts(&self) -> bool {
+        let any = self.steps.iter().position(|step| *step == Step::Any);
+        let is_of_errors = |step: &Step| match step {
+            Step::Key(key) => key.eq_ignore_ascii_case("error") || key.eq_ignore_ascii_case("errors"),
+            Step::Any => false,
+        };
+        any.is_some_and(|any| !self.steps.iter().take(any).any(is_of_errors))
     }
 
     /// Parses `/error/code`; the empty pointer selects the whole text.

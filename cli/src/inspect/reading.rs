@@ -13,7 +13,7 @@ pub(super) use integration_client::signals::MAX_BODY as BODY_PREFIX;
 pub(super) struct Reading {
     /// Whether the vendor refused the request because of its limits.
     pub(super) throttled: bool,
-    /// Parts of a batch were refused; the vendor acted on the others.
+    /// Parts of a batch were refused; the vendor may have acted on the others.
     pub(super) refused_in_part: bool,
     pub(super) retry_after: Option<Duration>,
     /// The part of the response that states the wait, in words.

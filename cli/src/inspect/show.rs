@@ -40,7 +40,7 @@ pub(super) fn show(
     let rule = reading.rule.map_or_else(String::new, |rule| format!("\n{:25}because {rule}", ""));
     let (style, refused) = match (reading.throttled, reading.refused_in_part) {
         (true, _) => (ERROR, "yes"),
-        (false, true) => (ERROR, "in part; the vendor acted on the rest"),
+        (false, true) => (ERROR, "in part; the vendor may have acted on the rest"),
         (false, false) => (GOOD, "no"),
     };
     writeln!(out, "refused for its limits   {style}{refused}{style:#}{rule}")?;

@@ -231,7 +231,7 @@ fn unit_of(source: &Source) -> u128 {
 pub(in crate::signals) struct Judged {
     /// The vendor refused the whole request, so it did not act on any of it.
     pub(in crate::signals) throttled: bool,
-    /// The vendor refused some parts of the request and acted on others.
+    /// The vendor refused some parts of the request and may have acted on others.
     pub(in crate::signals) in_part: bool,
     /// The number of the rule that decided.
     pub(in crate::signals) rule: usize,
@@ -252,8 +252,9 @@ pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     No,
-    /// A successful response has a value for each part of a batch, and the rule fits some of them; or it fits all that
-    /// were read of a response of which more may be unknown: it is too long to be read whole, or it broke off.
+    /// A successful response has a value for each part of a batch. The rule fits some of them, and the vendor may have
+    /// acted on another part: one whose value leaves that open, or one that is unknown, because the response is too long
+    /// to be read whole or broke off.
     Part,
     Whole,
 }
@@ -278,8 +279,8 @@ impl AnswerRule {
         self.fit(response, windows) != Fit::No
     }
 
-    /// The status of an error is about the whole request, so one value that fits is enough. A successful response whose
-    /// source has a `*` may answer a batch, and a batch that was done in part must not be sent again.
+    /// The status of an error is about the whole request, and so is a list of errors: one value that fits is enough.
+    /// Another list in a successful response may answer a batch, and a batch that was done in part must not be sent again.
     fn fit(&self, response: &Context<'_>, windows: &Windows) -> Fit {
         if !self.may_fit(response.status.as_u16()) || (self.exhausted && !windows.any_exhausted()) {
             return Fit::No;
@@ -289,21 +290,29 @@ impl AnswerRule {
             return Fit::Whole;
         }
         let source = self.from.as_ref().unwrap_or(&Source::Text);
-        let (mut fitting, mut all) = (0, 0);
+        let (mut any_fits, mut may_be_done, mut all) = (false, false, 0);
         source.texts(response, None, |_, text| {
             let is = || self.is.iter().any(|value| value.as_bytes() == text.trim_ascii());
             let contains = || self.contains.iter().any(|part| contains(text, part.as_bytes()));
-            fitting += usize::from((self.is.is_empty() && self.contains.is_empty()) || is() || contains());
+            let fits = (self.is.is_empty() && self.contains.is_empty()) || is() || contains();
+            any_fits |= fits;
+            may_be_done |= !fits && !is_undone(text.trim_ascii());
             all += 1;
         });
-        let is_batch = || response.status.is_success() && source.is_body() && source.is_wild();
+        let is_batch = || response.status.is_success() && source.lists_parts();
         let is_read_whole = || all < json::MAX_FOUND && json::is_whole(response.body);
-        match fitting {
-            0 => Fit::No,
-            _ if is_batch() && !(fitting == all && is_read_whole()) => Fit::Part,
-            _ => Fit::Whole,
+        match any_fits {
+            false => Fit::No,
+            true if is_batch() && (may_be_done || !is_read_whole()) => Fit::Part,
+            true => Fit::Whole,
         }
     }
+}
+
+/// Whether a value is the status of a part of a batch on which the vendor certainly did not act: an error of the client.
+/// 408 and 425 leave it open, as they do for a whole request. Of values that are no HTTP statuses nothing is known.
+fn is_undone(text: &[u8]) -> bool {
+    matches!(text, [b'4', b'0'..=b'9', b'0'..=b'9']) && !matches!(text, b"408" | b"425")
 }
 
 /// Whether `text` contains `part`, ignoring ASCII case. The time is linear in the text, because parts are short.

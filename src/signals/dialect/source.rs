@@ -94,13 +94,9 @@ impl Source {
         }
     }
 
-    /// Whether the source has a `*`, so that it may have several values.
-    pub(super) fn is_wild(&self) -> bool {
-        match self {
-            Source::Headers(_) => true,
-            Source::InHeader(_, pointer) | Source::Body(pointer) | Source::Member(pointer) => pointer.is_wild(),
-            Source::Header(_) | Source::Text => false,
-        }
+    /// Whether the body may have a value here for each part of a batch.
+    pub(super) fn lists_parts(&self) -> bool {
+        matches!(self, Source::Body(pointer) if pointer.lists_parts())
     }
 
     /// Calls `each` with every value as text, and with the texts that matched the source's `*`. A member is looked up

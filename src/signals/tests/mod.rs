@@ -324,3 +324,61 @@ fn tightest_window_by_share() {
     assert_eq!(tightest("\"a\";r=0, \"b\";r=0;t=9", policy), Some((Some(0), Some(1000), secs(9))));
     assert_eq!(tightest("\"b\";r=0;t=9, \"a\";r=0;t=3", policy), Some((Some(0), Some(1000), secs(9))));
 }
+
+/// Whether a successful response with this body is a refusal of the whole request, and of a part of it, by a rule that
+/// reads the values at `place`.
+fn refused(place: &str, body: &str) -> (bool, bool) {
+    let rule = format!("{{ from = \"body#{place}\", is = [429, \"THROTTLED\"], throttled = true }}");
+    let toml = format!("[vendors.v.dialect]\nanswers = [{rule}]\n");
+    let dialect = crate::config::dialects("d.toml", &toml).unwrap().remove("v").unwrap();
+    let signals = super::read(&dialect, StatusCode::OK, &HeaderMap::new(), body.as_bytes(), noon());
+    (signals.throttled, signals.refused_in_part)
+}
+
+#[test]
+fn batch_is_refused_in_part_where_a_part_may_be_done() {
+    let (whole, part, none) = ((true, false), (false, true), (false, false));
+    for (statuses, expected) in [
+        ("429", whole),
+        ("429,424,424", whole),
+        ("404,429,403", whole),
+        ("\"429\",\"412\"", whole),
+        ("429,200", part),
+        ("302,429", part),
+        ("429,424,500", part),
+        ("429,408", part),
+        ("429,425", part),
+        ("429,0", part),
+        ("429,4", part),
+        ("429,\"done\"", part),
+        ("429,true", part),
+        ("200,404", none),
+        ("424", none),
+    ] {
+        let parts: Vec<String> = statuses.split(',').map(|status| format!("{{\"status\":{status}}}")).collect();
+        let body = format!("{{\"responses\":[{}]}}", parts.join(","));
+        assert_eq!(refused("/responses/*/status", &body), expected, "{statuses}");
+        if expected == whole {
+            assert_eq!(refused("/responses/*/status", &body[..body.len() - 1]), part, "{statuses}, cut");
+        }
+    }
+}
+
+#[test]
+fn list_of_errors_is_no_batch() {
+    let list = r#"[{"code":"THROTTLED"},{"code":"INVALID"},"#;
+    for (place, key, expected) in [
+        ("/errors/*/code", "errors", (true, false)),
+        ("/error/*/code", "error", (true, false)),
+        ("/Errors/*/code", "Errors", (true, false)),
+        ("/*/code", "", (false, true)),
+        ("/messages/*/code", "messages", (false, true)),
+        ("/terrors/*/code", "terrors", (false, true)),
+    ] {
+        // Whether the text goes on or not.
+        for end in [r#"{}]"#, ""] {
+            let body = if key.is_empty() { format!("{list}{end}") } else { format!("{{\"{key}\":{list}{end}}}") };
+            assert_eq!(refused(place, &body), expected, "{place} in {body}");
+        }
+    }
+}

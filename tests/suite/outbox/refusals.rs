@@ -98,20 +98,30 @@ waits = [{ from = "body#/responses/*/headers/Retry-After" }]
     let done = r#"{"status":201}"#;
     // More parts than are read of one response, of which only those that are read are refused.
     let too_many = vec![refused; 100].join(",");
-    for (parts, calls) in [
-        (format!("{done},{refused}"), 1),
-        (format!("{refused},{refused}"), 2),
-        (format!("{too_many},{done}"), 1),
-        (format!("{refused},{{\"status\":201,\"body\":\"{}\"}}", "x".repeat(1 << 17)), 1),
+    for (parts, is_whole) in [
+        (format!("{done},{refused}"), false),
+        (format!("{refused},{refused}"), true),
+        (format!("{refused},{{\"status\":424}}"), true),
+        (format!("{too_many},{done}"), false),
+        (format!("{refused},{{\"status\":201,\"body\":\"{}\"}}", "x".repeat(1 << 17)), false),
     ] {
-        let first = FakeAnswer::status(200).header("content-type", "application/json");
-        let first = first.body(format!("{{\"responses\":[{parts}]}}"));
+        let body = format!("{{\"responses\":[{parts}]}}");
+        let first = FakeAnswer::status(200).header("content-type", "application/json").body(body.clone());
         let script = move |number: usize| if number == 0 { first.clone() } else { FakeAnswer::status(200) };
         let store = Store::sqlite(folder().join("s.db"));
         let (status, letter, made) = outcome(store, BATCHES, post("/$batch"), script).await;
         let parts = &parts[..parts.len().min(120)];
-        assert!(matches!(status, Status::Delivered { status: 200, .. }) && letter.is_none(), "{parts}: {status:?}");
-        assert_eq!(made, calls, "{parts}");
+        if is_whole {
+            assert!(matches!(status, Status::Delivered { status: 200, .. }) && letter.is_none(), "{parts}: {status:?}");
+            assert_eq!(made, 2, "{parts}");
+            continue;
+        }
+        let is_ambiguous = matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. });
+        assert!(is_ambiguous && made == 1, "{parts}: {status:?} after {made} calls");
+        let attempts = letter.unwrap().attempts;
+        assert_eq!((attempts.len(), attempts[0].status), (1, Some(200)), "{parts}");
+        let said = attempts[0].answer.clone().unwrap();
+        assert!(body.starts_with(&said) && said.len() >= 30, "the letter holds the vendor's words: {said}");
     }
 }
 
