@@ -40,7 +40,7 @@ pub(super) struct Reading {
     pub(super) feedback: Feedback,
     /// Reports about limits other than the one that `feedback` is about.
     pub(super) besides: Reports,
-    /// The vendor refused the request for now.
+    /// The vendor refused the request for now, or a part of it.
     pub(super) is_refusal: bool,
     /// The wait before the next request, as stated by the vendor or, for a refusal, by its entry, plus a random
     /// supplement.
@@ -192,7 +192,8 @@ impl AnswerReader<'_> {
         backoff: Duration,
     ) -> Reading {
         let policy = &self.route.vendor.retry;
-        let is_refusal = class == Some(Class::RateLimited);
+        // The refused part of a batch says as much about the limits as the refusal of a whole request.
+        let is_refusal = class == Some(Class::RateLimited) || (class.is_none() && signals.refused_in_part);
         let told = signals.wait().or(policy.default_wait.filter(|_| is_refusal));
         let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
@@ -241,15 +242,11 @@ impl AnswerReader<'_> {
 
     /// The feedback for a response that is neither a refusal nor a failure. A successful response may ask for a wait,
     /// too. With a 202 or a redirect, the wait says when to fetch the result, so it does not concern the limits. A wait
-    /// of zero is a placeholder. A batch of which a part was refused has the wait of a refusal.
+    /// of zero is a placeholder.
     fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         let asked = signals.retry_after.filter(|wait| !wait.is_zero());
-        let wait = match signals.refused_in_part {
-            true => signals.wait().or(self.route.vendor.retry.default_wait),
-            false => asked.filter(|_| is_done),
-        };
-        match wait {
+        match asked.filter(|_| is_done) {
             Some(wait) => Feedback::PassedFor(nanos(wait.min(self.route.vendor.retry.max_pause)), report),
             None => Feedback::Passed(report),
         }

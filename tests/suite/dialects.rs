@@ -344,3 +344,36 @@ async fn broken_batch_is_not_sent_again() {
     assert_eq!(response.text().await.unwrap_err().kind(), ErrorKind::Protocol);
     assert_eq!(transport.calls.load(Ordering::Relaxed), 1);
 }
+
+/// The limit is the account's, and the response states no wait.
+#[tokio::test(start_paused = true)]
+async fn refused_part_of_a_batch_pauses_its_account() {
+    const BATCHES: &str = r#"
+[vendors.v]
+base_url = "https://v.example"
+auth = { scheme = "none" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+scope = "tenant"
+limit = 100
+window = "1m"
+[vendors.v.dialect]
+answers = [{ status = [200], from = "body#/responses/*/status", is = [429], throttled = true, scope = "account" }]
+"#;
+    let transport =
+        FakeTransport::new(|_| FakeAnswer::status(200).body("{\"responses\":[{\"status\":429},{\"status\":201}]}"));
+    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(BATCHES).transport(transport);
+    let tenants = [("a", "one"), ("b", "one"), ("c", "two")];
+    for (tenant, account) in tenants {
+        builder = builder.tenant(TenantEntry::new(tenant, "v").account(account));
+    }
+    let client = builder.build().await.unwrap();
+    let mut events = client.events();
+    let response = client.send("a", Priority::Normal, Request::post("v", "/$batch").body("[]")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 1));
+    let paused = tenants.map(|(tenant, _)| client.tenants().paused_for(tenant, "v").unwrap().is_some());
+    assert_eq!(paused, [true, true, false]);
+    let refusals = pending_event_kinds(&mut events);
+    assert_eq!(refusals.iter().filter(|kind| matches!(kind, EventKind::Refused { .. })).count(), 1, "{refusals:?}");
+}
