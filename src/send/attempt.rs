@@ -50,10 +50,11 @@ impl Outgoing {
                 return Ok(AttemptEnd::AtOnce);
             }
             None => {
-                let authorization = Box::pin(core.sends.wait(self.authorization(core))).await??;
+                let read = Box::pin(self.authorization_or_wait(core)).await?;
                 if self.renew(core)? {
                     return Ok(AttemptEnd::AtOnce);
                 }
+                let Some(authorization) = read else { return Ok(AttemptEnd::AtOnce) };
                 now = core.clock.now();
                 authorization
             }
@@ -155,6 +156,15 @@ impl Outgoing {
         }
         let answered = Answered { answer, held, waited, reason, began, authorization };
         Ok(Box::pin(self.classify_answer(core, answered)).await)
+    }
+
+    /// The authorization of the request. `None` if it is a stored job that has waited until its token URL may be asked
+    /// again.
+    async fn authorization_or_wait(&self, core: &Core) -> Result<Option<Option<Arc<Authorization>>>, NotSent> {
+        match core.sends.wait(self.authorization(core)).await? {
+            Err(NotSent::NoTokenNow(error)) => core.sends.wait(self.wait_for_token(core, error)).await?.map(|()| None),
+            read => read.map(Some),
+        }
     }
 
     /// Reads the tenant's secret, from the same version of its configuration as the URL.

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::dispatch::{Grant, LaneRef, Waiting, Whose, acquire_deferred};
 use crate::engine::plan::EndpointId;
 use crate::engine::{Ask, Refusal};
+use crate::error::Error;
 use crate::route::Route;
 use crate::telemetry::metrics::Series;
 
@@ -99,6 +100,17 @@ impl Outgoing {
                 granted => return Ok(granted?),
             }
         }
+    }
+
+    /// Waits until the token URL that gave `error` may be asked again, if that is within the job's time. A backlog whose
+    /// jobs went back into the store instead would be claimed and written back as fast as the worker can, and for nothing;
+    /// a job that waits here keeps its place among the jobs in hand. Other requests get the error.
+    pub(super) async fn wait_for_token(&self, core: &Core, error: Error) -> Result<(), NotSent> {
+        let now = core.clock.now();
+        let again_at = error.retry_after().map(|wait| now + wait).filter(|at| *at <= self.give_up);
+        let records = self.stored.as_ref().map(|stored| stored.records.clone());
+        let (Some(again_at), Some(records)) = (again_at, records) else { return Err(NotSent::NoTokenNow(error)) };
+        self.unless_stopped(&*records, false, tokio::time::sleep_until(core.clock.instant(again_at))).await
     }
 
     async fn start(

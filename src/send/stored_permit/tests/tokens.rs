@@ -63,6 +63,54 @@ async fn job_outlasts_an_outage_without_token() {
     }
 }
 
+/// A worker with room for one job, and a backlog: as soon as it has handed a job back, it claims the next.
+#[tokio::test(start_paused = true)]
+async fn jobs_in_hand_bound_the_claims_without_token() {
+    let transport = FakeTransport::new(|_| FakeAnswer::not_connected());
+    let client = client_with_token_url(&transport).await;
+    let clock = Clock::system();
+    let (began, mut claims) = (clock.now(), 0);
+    while clock.now().since(began) < 600 * SECOND && claims < 1_000 {
+        let ending = send_stored(client.core(), put(History::default()), None).await;
+        assert!(matches!(ending, ClaimEnd::Later { .. }));
+        claims += 1;
+    }
+    assert!(claims <= 15, "{claims} claims in ten minutes");
+    // Three times for each refresh. The pause between two refreshes grows to a minute.
+    assert!(transport.calls().len() <= 60, "{}", transport.calls().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_waits_for_a_token_takes_the_first() {
+    let transport = FakeTransport::new(|call| match (call.path(), call.number) {
+        ("/token", 0) => FakeAnswer::status(503).header("retry-after", "40"),
+        ("/token", _) => FakeAnswer::status(200).body("{\"access_token\":\"t\",\"expires_in\":600}"),
+        _ => FakeAnswer::status(200),
+    });
+    let client = client_with_token_url(&transport).await;
+    let ending = send_stored(client.core(), put(History::default()), None).await;
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
+    let calls = transport.calls();
+    let waited = calls[1].at.since(calls[0].at);
+    assert!(calls.len() == 3 && waited >= 40 * SECOND && waited < 42 * SECOND, "{waited:?}");
+}
+
+/// The job has no record of an exchange, so the worker need not wait for it; a shutdown ends it too.
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_the_wait_for_a_token() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(503).header("retry-after", "40"));
+    let client = client_with_token_url(&transport).await;
+    let clock = Clock::system();
+    let began = clock.now();
+    let stop = async {
+        tokio::time::sleep(5 * SECOND).await;
+        client.shutdown(SECOND).await;
+    };
+    let (ending, ()) = tokio::join!(send_stored(client.core(), put(History::default()), None), stop);
+    assert!(matches!(ending, ClaimEnd::Back));
+    assert!(clock.now().since(began) < 10 * SECOND);
+}
+
 #[tokio::test(start_paused = true)]
 async fn job_waits_as_long_as_its_token_url_states() {
     let transport = FakeTransport::new(|call| match (call.path(), call.number) {
