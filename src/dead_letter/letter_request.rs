@@ -30,7 +30,7 @@ pub enum LetterRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         body_bytes: Option<u64>,
     },
-    /// The whole request, as the caller gave it.
+    /// The whole request, as the caller gave it. Headers that the vendor's entry adds to every request are left out.
     Whole {
         /// The method.
         method: String,

@@ -81,7 +81,7 @@ pub(crate) fn acceptable(
     if let Some(refusal) = too_expensive(&tenant, found.map(|(_, endpoint)| endpoint), &costs, sent, priority) {
         return Err(refusal::error(&tenant, priority, core.clock.now(), refusal));
     }
-    let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
+    let request = LetterRequest::whole(prepared.method(), &path, &prepared.kept_headers(vendor), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
     Ok(Acceptable {
         request,

@@ -23,7 +23,7 @@ impl Outgoing {
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
             // An outline has no headers, and so no credential.
             (Keep::Whole, Some(body)) if prepared.own_credential(&tenant.vendor).is_none() => {
-                LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone())
+                LetterRequest::whole(prepared.method(), &path, &prepared.kept_headers(&tenant.vendor), body.clone())
             }
             _ => LetterRequest::outline(prepared.method(), &path, prepared.body_bytes()),
         };

@@ -72,12 +72,7 @@ impl Prepared {
     pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
-        // Removes the headers that the old entry added.
-        for (name, value) in &before.vendor.headers {
-            if self.parts.headers.get(name).is_some_and(|given| given == value) {
-                self.parts.headers.remove(name);
-            }
-        }
+        remove_added(&mut self.parts.headers, &before.vendor);
         complete_headers(&mut self.parts, &route.vendor)?;
         self.first = Some(url);
         Ok(())
@@ -90,6 +85,14 @@ impl Prepared {
     /// The headers of all attempts.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.parts.headers
+    }
+
+    /// The headers with which the request is kept in a row or a letter: without those that the vendor's entry adds to
+    /// every request. They may hold a key, and each attempt gets them as the entry states them by then.
+    pub(super) fn kept_headers(&self, vendor: &Vendor) -> HeaderMap {
+        let mut headers = self.parts.headers.clone();
+        remove_added(&mut headers, vendor);
+        headers
     }
 
     /// The first header in which the request brings a credential of its own, beside what the vendor's entry gives to
@@ -262,6 +265,17 @@ fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'stati
     }
     accept_only_readable(headers);
     Ok(())
+}
+
+/// Removes the headers that the vendor's entry has added.
+fn remove_added(headers: &mut HeaderMap, vendor: &Vendor) {
+    for (name, added) in &vendor.headers {
+        let mut values = headers.get_all(name).iter();
+        let is_alone = values.next().is_some_and(|value| value == added) && values.next().is_none();
+        if is_alone {
+            headers.remove(name);
+        }
+    }
 }
 
 /// Removes an `Accept-Encoding` that allows a coding other than gzip, which alone is decoded. A vendor may state a

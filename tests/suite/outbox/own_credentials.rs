@@ -57,3 +57,49 @@ async fn credential_in_known_header_is_not_stored() {
     assert_eq!(whole, [false, false, false, false, false, true, true, true], "an outline has no header");
     assert!(!serde_json::to_string(&letters).unwrap().contains(CANARY));
 }
+
+/// A shared key in the vendor's entry is replaced while jobs wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_of_the_entry_are_not_stored() {
+    const NEXT: &str = "next-2b7e9d04";
+    let (rows, config) = (folder(), folder().join("vendors.toml"));
+    std::fs::write(&config, OPEN.replace("of-every-request", CANARY)).unwrap();
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/refused" => FakeAnswer::status(422),
+        _ => FakeAnswer::status(200),
+    });
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .without_watching()
+        .vendors_file(&config)
+        .tenant(TenantEntry::new("acme", "open"))
+        .store(Store::sqlite(rows.join("s.db")))
+        .transport(transport.clone())
+        .work()
+        .build()
+        .await
+        .unwrap();
+    client.tenants().pause("acme", "open").unwrap();
+    let mut receipts = Vec::new();
+    for path in ["/a", "/refused"] {
+        let request = Request::post("open", path).header("x-own", "own-5c1f").body("x");
+        receipts.push(client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap());
+    }
+    std::fs::write(&config, OPEN.replace("of-every-request", NEXT)).unwrap();
+    client.config().reload().await.unwrap();
+    client.tenants().resume("acme", "open").unwrap();
+    for receipt in &receipts {
+        until_ended(receipt).await;
+    }
+    let sent: Vec<_> = transport.calls().iter().map(|call| call.header("x-api-key").map(str::to_owned)).collect();
+    assert_eq!(sent, [Some(NEXT.to_owned()), Some(NEXT.to_owned())]);
+    client.shutdown(Duration::from_secs(5)).await;
+    let mut own = false;
+    for entry in std::fs::read_dir(&rows).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!holds(CANARY) && !holds(NEXT));
+        own |= holds("own-5c1f");
+    }
+    assert!(own, "the letter holds the request's own headers");
+}
