@@ -248,8 +248,6 @@ async fn success_with_retry_after_pauses_the_lane() {
     }
 }
 
-/// A single success, which a proxy or a test page may have sent, must not stop a lane for a month. The wait of a
-/// refusal is not capped.
 /// A response to a batch: the status of each part, and what the refused parts say.
 fn batch(statuses: &[u16], refused: &str) -> FakeAnswer {
     let part = |status: &u16| match status {
@@ -290,6 +288,8 @@ async fn refused_part_of_a_batch_pauses_the_lane() {
     }
 }
 
+/// A single success, which a proxy or a test page may have sent, must not stop a lane for a month. The wait of a
+/// refusal is not capped.
 #[tokio::test(start_paused = true)]
 async fn wait_after_success_is_capped() {
     const MONTH: &str = "2678400";
