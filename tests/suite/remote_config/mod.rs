@@ -84,7 +84,10 @@ async fn change_is_in_force_while_requests_go() {
     });
     let last_tag = || server.received_requests().last().map(|asked| asked.header("if-none-match").to_owned());
     wait_until("the second check is made", || server.received_requests().len() >= 4).await;
-    assert_eq!(last_tag().as_deref(), Some(""), "the tag is not sent before the text is settled");
+    // Whether later requests have a tag depends on how long the first ones took.
+    let first: Vec<String> =
+        server.received_requests().iter().take(2).map(|asked| asked.header("if-none-match").to_owned()).collect();
+    assert_eq!(first, ["", ""], "the tag is not sent before the text was read twice");
     advance(Duration::from_secs(4)).await;
     wait_until("the tag is sent", || last_tag().is_some_and(|tag| tag.starts_with('"'))).await;
     let asked = server.received_requests().len();
