@@ -92,7 +92,8 @@ pub struct TokenStatus {
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum TokenState {
-    /// No token was needed yet, or the last one has expired.
+    /// No token was needed yet, the last one has expired, or the last refresh failed and none was tried again within two
+    /// minutes after it could have been.
     None,
     /// There is a token.
     Fresh,

@@ -48,6 +48,9 @@ use crate::config::Tenant;
 pub(crate) const COMPILED: bool = true;
 /// Number of accounts above which accounts without state worth keeping are removed.
 const MANY: usize = 4096;
+/// The time after which a failure no longer says that the token URL gives no token, if nobody has asked since it might
+/// have: as long as a host counts as unreachable that nobody tries.
+const UNTRIED: Duration = Duration::from_secs(120);
 const PAST: &str = "the tenant's `oauth` or host was changed while the request waited; send it again";
 
 /// The access tokens of all accounts.
@@ -128,6 +131,9 @@ impl Tokens {
                 problem: known.unkept.clone(),
                 ..unasked
             },
+            (None, Some(failed)) if !failed.needs_reconnect && now.since(failed.again_at) >= UNTRIED => {
+                TokenView { problem: Some(failed.why.clone()), ..unasked }
+            }
             (None, Some(failed)) => TokenView {
                 state: if failed.needs_reconnect { TokenState::NeedsReconnect } else { TokenState::Failing },
                 next_try: Some(failed.again_at),

@@ -77,3 +77,17 @@ async fn throttling_url_is_not_asked_at_once() {
     pass(2).await;
     assert_eq!(asked(&account, &tenant).await, 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn url_that_nobody_asks_stops_failing() {
+    let (account, tenant) = account(FakeAnswer::status(503).header("retry-after", "300"));
+    assert_eq!(asked(&account, &tenant).await, 1);
+    pass(300 + 118).await;
+    assert_eq!(account.tokens.view(&tenant).state, TokenState::Failing);
+    pass(3).await;
+    let view = account.tokens.view(&tenant);
+    assert_eq!((view.state, view.next_try), (TokenState::Unasked, None));
+    assert!(view.problem.is_some_and(|why| why.contains("503")), "the last problem is still told");
+    assert_eq!(asked(&account, &tenant).await, 2);
+    assert_eq!(account.tokens.view(&tenant).state, TokenState::Failing);
+}
