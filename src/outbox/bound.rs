@@ -2,32 +2,56 @@
 //!
 //! A transaction has a limit of time, and the round trip to the database is not known in advance. A transaction that is
 //! too large for it fails however often it is tried, and delays all other writes each time. So after each failure of the
-//! store half as many items are tried.
+//! store half as many items are tried, and after each success twice as many.
+//!
+//! A store that is away fails whatever the size. So a number of items counts as too large only if a smaller transaction
+//! was written just before; that number is not tried again for some minutes. How long a transaction took says nothing
+//! about its size: most of that time may be a wait for other writes.
 
 use std::time::Duration;
 
-/// Twice as many items as in a write that took this long might not end in time.
-const LONG: Duration = Duration::from_millis(1_500);
+use crate::clock::Time;
+
+/// Fewer items are not tried: messages with keys, which take the most statements, take about twenty for this many. A
+/// network that is too slow for that is too slow for a single one as well.
+const FEW: usize = 4;
+/// How long a number of items that is too large is not tried again. The network may be faster by then.
+const AGAIN: Duration = Duration::from_secs(600);
 
 /// The most items of the next transaction. There is no bound before the first failure.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bound(Option<usize>);
+pub(super) struct Bound {
+    most: Option<usize>,
+    /// A number of items that did not end in time although fewer had ended just before, and when that was found.
+    too_many: Option<(usize, Time)>,
+    /// Whether the latest transaction was written.
+    is_written: bool,
+}
 
 impl Bound {
     /// The most items of the next transaction; one at least.
     pub(super) fn most(self) -> usize {
-        self.0.unwrap_or(usize::MAX)
+        self.most.unwrap_or(usize::MAX)
     }
 
     /// The store failed at a transaction with this many items.
-    pub(super) fn failed(&mut self, items: usize) {
-        self.0 = Some((items / 2).max(1));
+    pub(super) fn failed(&mut self, items: usize, now: Time) {
+        let has_grown = self.is_written && self.most.is_some_and(|most| items >= most);
+        self.is_written = false;
+        // If a smaller transaction fails too, the store is away, and what was too large before says nothing.
+        self.too_many = (has_grown && items > FEW).then_some((items, now));
+        if items > FEW {
+            self.most = Some((items / 2).max(FEW));
+        }
     }
 
-    /// A transaction with this many items was written in the time `took`. One with fewer items than the bound says nothing
-    /// about a larger one.
-    pub(super) fn written(&mut self, items: usize, took: Duration) {
-        self.0 = self.0.map(|most| if items >= most && took < LONG { most.saturating_mul(2) } else { most });
+    /// A transaction with this many items was written. One with fewer items than the bound says nothing about a larger one.
+    pub(super) fn written(&mut self, items: usize, now: Time) {
+        self.is_written = true;
+        let Some(most) = self.most.filter(|most| items >= *most) else { return };
+        let twice = most.saturating_mul(2);
+        let is_too_many = self.too_many.is_some_and(|(many, at)| twice >= many && now.since(at) < AGAIN);
+        self.most = Some(if is_too_many { most } else { twice });
     }
 }
 
@@ -36,16 +60,20 @@ mod tests {
     use super::*;
 
     /// Writes with a bound while a transaction of more than `fit` items does not end in time. Returns the failures.
-    fn failures(bound: &mut Bound, fit: usize, writes: u32) -> u32 {
+    fn failures(bound: &mut Bound, now: &mut Time, fit: usize, writes: u32) -> u32 {
         let mut failures = 0;
         for _ in 0..writes {
             let items = bound.most().min(1_024);
             match items > fit {
                 true => {
-                    bound.failed(items);
+                    *now = *now + Duration::from_secs(12);
+                    bound.failed(items, *now);
                     failures += 1;
                 }
-                false => bound.written(items, Duration::from_secs(6) * items as u32 / fit as u32),
+                false => {
+                    *now = *now + Duration::from_secs(6) * items as u32 / fit as u32;
+                    bound.written(items, *now);
+                }
             }
         }
         failures
@@ -53,30 +81,53 @@ mod tests {
 
     #[test]
     fn bound_finds_what_fits_and_stays() {
-        for fit in [1, 3, 50, 700] {
-            let mut bound = Bound::default();
-            let first = failures(&mut bound, fit, 20);
-            assert!((1..=10).contains(&first) && bound.most() <= fit, "{fit}: {first} failures, {bound:?}");
-            assert_eq!(
-                failures(&mut bound, fit, 1_000),
-                0,
-                "{fit}: a write that is known to be too large is not tried again"
+        for fit in [4, 50, 700] {
+            let (mut bound, mut now) = (Bound::default(), Time::ZERO);
+            let first = failures(&mut bound, &mut now, fit, 20);
+            assert!((1..=9).contains(&first) && bound.most() <= fit, "{fit}: {first} failures, {bound:?}");
+            let began = now;
+            let later = failures(&mut bound, &mut now, fit, 1_000);
+            let minutes = now.since(began).as_secs() / 60;
+            assert!(
+                u64::from(later) <= minutes / 10 + 1,
+                "{fit}: {later} failures in {minutes} minutes: a number that is known to be too large is tried again"
             );
         }
     }
 
     #[test]
-    fn bound_grows_after_quick_writes() {
-        let mut bound = Bound::default();
-        (0..20).for_each(|_| bound.failed(bound.most().min(1_024)));
-        assert_eq!(bound.most(), 1);
-        bound.written(1, LONG);
-        assert_eq!(bound.most(), 1, "a slow write");
-        for _ in 0..10 {
-            bound.written(bound.most(), Duration::from_millis(5));
+    fn bound_grows_back_after_an_outage() {
+        let (mut bound, mut now) = (Bound::default(), Time::ZERO);
+        (0..20).for_each(|_| bound.failed(bound.most().min(512), now));
+        assert_eq!(bound.most(), FEW);
+        // However few they are, writes take two seconds, because each waits for others.
+        for _ in 0..1_000 {
+            now = now + Duration::from_secs(2);
+            bound.written(bound.most().min(512), now);
         }
+        assert!(bound.most() >= 512, "{bound:?}");
+    }
+
+    #[test]
+    fn second_outage_makes_no_number_too_large() {
+        let (mut bound, now) = (Bound::default(), Time::ZERO);
+        bound.failed(512, now);
+        bound.written(256, now);
+        (0..3).for_each(|_| bound.failed(bound.most().min(512), now));
+        assert_eq!(bound.most(), 64);
+        (0..4).for_each(|_| bound.written(bound.most().min(512), now));
         assert_eq!(bound.most(), 1_024);
-        bound.written(1_023, Duration::ZERO);
+        bound.written(1_023, now);
         assert_eq!(bound.most(), 1_024, "it was not reached");
+    }
+
+    #[test]
+    fn failure_of_few_items_bounds_nothing() {
+        let mut bound = Bound::default();
+        for items in [1, 2, FEW] {
+            bound.failed(items, Time::ZERO);
+            bound.written(items, Time::ZERO);
+        }
+        assert_eq!(bound.most(), usize::MAX);
     }
 }

@@ -176,7 +176,6 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
         parts.pop(most, statements)
     };
     while let Some(part) = next(&mut parts) {
-        let began = outbox.clock.now();
         // Another process is moving rows.
         if found.is_cut {
             parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
@@ -185,7 +184,7 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
         // Later rows of a lane of which one stays may be in this part.
         match write(outbox, rows.clone(), part.range.clone(), found.stay.clone()).await {
             Ok(moved) => {
-                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now().since(began));
+                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now());
                 let stays = |row: &&CheckedRow| moved.stay.contains(&row.seq);
                 let lanes = rows.iter().filter(stays).filter_map(|row| Some(row.job.as_ref().ok()?.lane.clone()));
                 found.stay.extend(lanes);
@@ -199,7 +198,7 @@ async fn move_page(outbox: &OutboxState, accepts: &mut bool, rows: Vec<CheckedRo
             // One of the rows may be the cause.
             Err(error) if is_rejection(&error) => parts.reject(part, error),
             Err(error) => {
-                outbox.intake_bound.lock().failed(part.range.len());
+                outbox.intake_bound.lock().failed(part.range.len(), outbox.clock.now());
                 found.failure = Some(error);
                 parts.rest(part).into_iter().for_each(|number| count_out(outbox, &rows[number..=number]));
                 break;

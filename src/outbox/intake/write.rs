@@ -257,14 +257,14 @@ pub(super) async fn write_all(
         parts.pop(most, |job| intake::statements(&jobs[job]))
     };
     while let Some(part) = next(&mut parts) {
-        let (which, began) = (part.range.clone(), outbox.clock.now());
+        let which = part.range.clone();
         let size = Size {
             bytes: jobs[which.clone()].iter().map(|job| job.request.len()).sum(),
             statements: jobs[which.clone()].iter().map(intake::statements).sum(),
         };
         let accepted = match outbox.store.write_bulk(Work::Accept, size, (jobs.clone(), which), intake::take).await {
             Ok(accepted) => {
-                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now().since(began));
+                outbox.intake_bound.lock().written(part.range.len(), outbox.clock.now());
                 accepted
             }
             // One of the jobs may be the cause.
@@ -273,7 +273,7 @@ pub(super) async fn write_all(
                 continue;
             }
             Err(error) => {
-                outbox.intake_bound.lock().failed(part.range.len());
+                outbox.intake_bound.lock().failed(part.range.len(), outbox.clock.now());
                 // Messages that may have been written already are recognised when they are written again.
                 let held = parts.rest(part).into_iter().map(|number| {
                     let (progress, job) = (checked[number].clone(), jobs[number].clone());

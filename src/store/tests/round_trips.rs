@@ -84,7 +84,8 @@ async fn keyed_messages_end_in_time_over_a_slow_network() {
 async fn hand_over_writes_fewer_after_a_failure() {
     // 50 messages take 25 s at first.
     let (_, failed) = hand_over(Duration::from_millis(100)).await;
-    assert!((1..=8).contains(&failed), "{failed} transactions did not end in time: each size is tried twice");
+    // A size that is too large is tried again after ten minutes.
+    assert!((1..=10).contains(&failed), "{failed} transactions did not end in time: each size is tried twice");
 }
 
 #[tokio::test(start_paused = true)]
