@@ -45,8 +45,9 @@ impl Outbox {
     /// first.
     ///
     /// Dropping the future does not undo what it has begun. If the store does not answer, the call fails after twelve
-    /// seconds at most, and after as long again if the backlog had to be counted, which is due every few seconds. A backlog
-    /// that cannot be counted refuses no request: the last count decides.
+    /// seconds at most, and after as long again if the backlog had to be counted, which is due every few seconds; with
+    /// [`max_lane_backlog`](crate::store::Store::max_lane_backlog) that may be two counts. While a backlog cannot be counted,
+    /// the last count decides. Only a lane that this process has never counted is then refused, with the error of the store.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]: the client has no store, or the store cannot be written. [`Delivery::NotSent`] then says that

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use crate::clock::Time;
 use crate::store::records::Backlog;
 
-/// The interval between two counts of the backlog is at least this many times the duration of the last one: counting a
-/// backlog of millions is slow.
+/// The interval between two counts of the backlog is this many times the duration of the last one: counting a backlog of
+/// millions is slow. [A count that decides on requests](super::counted) is made once a minute at least.
 pub(super) const SHARE: u32 = 50;
 
 #[derive(Debug, Default)]

@@ -54,6 +54,7 @@ mod batch;
 mod bound;
 mod call_queue;
 mod can_be_sent;
+mod counted;
 mod dead_letters;
 mod handler;
 mod held_claims;

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::bound::Bound;
+use super::counted::{COUNT_EVERY, Counted};
 use super::handler::{Handler, ResponseHandler};
-use super::measured::{Measured, SHARE};
+use super::measured::Measured;
 use super::recall::order::Recall;
 use super::{in_hand, starts, usage};
-use crate::clock::{Clock, Time};
+use crate::clock::Clock;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::{DueLanes, JobEnd, Position};
 use crate::store::{Id, LaneTier, Opened, records};
@@ -40,9 +41,9 @@ pub(crate) struct OutboxState {
     /// Outcomes to be written of jobs whose tasks still wait for the handler.
     pub(super) early: Mutex<Vec<JobEnd>>,
     pub(super) wake: Notify,
-    /// The approximate number of jobs, and when they are counted next.
+    /// The approximate number of jobs, and when they were counted.
     pub(super) backlog: AtomicI64,
-    count_at: Mutex<Time>,
+    counted: Mutex<Counted>,
     /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
     lanes: Mutex<HashMap<(String, String), LaneCount>>,
     /// How many messages or rows the hand-overs write in one transaction.
@@ -58,9 +59,7 @@ pub(crate) struct OutboxState {
 #[derive(Clone, Copy, Debug)]
 struct LaneCount {
     jobs: i64,
-    counted_at: Time,
-    /// How long the count took.
-    took: Duration,
+    counted: Counted,
 }
 
 /// The builder's settings of the outbox.
@@ -76,9 +75,8 @@ pub(crate) struct Settings {
     pub(crate) tell_every: Option<Duration>,
 }
 
-/// The age up to which a count of the backlog is used, or [`SHARE`] times the time that the count took, if that is longer.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
-/// The age up to which the count of a lane that has reached its bound is used.
+/// The age up to which the count of a lane that has reached its bound is used, or twice the time that the count took, if that
+/// is longer.
 const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
 /// Lanes that are remembered until the worker looks. The worker finds further lanes itself a moment later, in the
 /// store.
@@ -107,7 +105,7 @@ impl OutboxState {
             early: Mutex::default(),
             wake: Notify::new(),
             backlog: AtomicI64::new(0),
-            count_at: Mutex::default(),
+            counted: Mutex::default(),
             lanes: Mutex::default(),
             intake_bound: Mutex::default(),
             recall: Recall::default(),
@@ -165,30 +163,23 @@ impl OutboxState {
             self.check_lane(lane, i64::try_from(most).unwrap_or(i64::MAX)).await?;
         }
         let now = self.clock.now();
-        let is_due = {
-            let mut count_at = self.count_at.lock();
-            let is_due = now >= *count_at;
-            if is_due {
-                // No other call counts meanwhile, also if this one takes long.
-                *count_at = now + 4 * COUNT_EVERY;
-            }
-            is_due
-        };
         let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
+        let is_full = || self.backlog.load(Relaxed) >= most;
+        // Jobs that end in this process are subtracted meanwhile.
+        let is_due = self.counted.lock().begin(now, is_full().then_some(COUNT_EVERY));
         if is_due {
             // Counts up to the bound only: a larger number would take longer to count and would not change the
             // decision.
             let found = self.store.read(most, records::count).await;
-            let counted_at = self.clock.now();
             // While an old snapshot is held, a count reads all that has ended since, and other reads wait for it.
-            *self.count_at.lock() = counted_at + COUNT_EVERY.max(counted_at.since(now).saturating_mul(SHARE));
+            *self.counted.lock() = Counted::new(now, self.clock.now());
             // Without a new figure the old one decides: the write of the job tells whether the store can take it. The store
             // has logged the error.
             if let Ok(found) = found {
                 self.backlog.store(found, Relaxed);
             }
         }
-        if self.backlog.load(Relaxed) < most {
+        if !is_full() {
             return Ok(());
         }
         let message = format!(
@@ -198,26 +189,32 @@ impl OutboxState {
     }
 
     /// Refuses a job when the backlog of its tenant at its vendor has reached its bound. Jobs that end are not
-    /// subtracted from the count; the count is repeated soon instead.
+    /// subtracted from the count; a count that has reached the bound is repeated soon instead.
     async fn check_lane(&self, lane: &LaneTier, most: i64) -> Result<(), Error> {
         let now = self.clock.now();
         let key = (lane.tenant.clone(), lane.vendor.clone());
-        let known = self.lanes.lock().get(&key).copied();
-        let fresh = known.filter(|known| {
-            let every = if known.jobs < most { COUNT_EVERY } else { COUNT_FULL_EVERY };
-            now.since(known.counted_at) < every.max(known.took.saturating_mul(SHARE))
+        let known = self.lanes.lock().get_mut(&key).map(|known| {
+            let full_every = (known.jobs >= most).then_some(COUNT_FULL_EVERY);
+            (known.jobs, known.counted.begin(now, full_every))
         });
-        let count = match fresh {
-            Some(known) => known.jobs,
-            None => {
-                let count = self.store.read((lane.clone(), most), records::count_lane).await?;
-                let counted_at = self.clock.now();
+        let count = match known {
+            Some((jobs, false)) => jobs,
+            // Without any figure each call counts.
+            None | Some((_, true)) => {
+                let found = self.store.read((lane.clone(), most), records::count_lane).await;
+                let counted = Counted::new(now, self.clock.now());
                 let mut lanes = self.lanes.lock();
+                let jobs = match (found, lanes.get(&key)) {
+                    (Ok(found), _) => found,
+                    // The old figure decides, as for the whole backlog.
+                    (Err(_), Some(known)) => known.jobs,
+                    (Err(error), None) => return Err(error),
+                };
                 if lanes.len() >= MAX_FRESH {
                     lanes.clear();
                 }
-                lanes.insert(key, LaneCount { jobs: count, counted_at, took: counted_at.since(now) });
-                count
+                lanes.insert(key, LaneCount { jobs, counted });
+                jobs
             }
         };
         if count < most {

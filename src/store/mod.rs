@@ -220,7 +220,8 @@ impl Store {
 
     /// The most requests in the outbox; a million by default. Beyond it `enqueue` refuses requests. Each process counts
     /// the requests every few seconds, so that processes that share a store may exceed the bound a little. A count that
-    /// takes long is made less often, and while the requests cannot be counted, the last count decides.
+    /// takes long is made less often, about once a minute at least, and while the requests cannot be counted, the last
+    /// count decides.
     pub fn max_backlog(mut self, requests: u64) -> Store {
         self.limits.max_backlog = requests;
         self
@@ -228,7 +229,10 @@ impl Store {
 
     /// The most requests of one tenant at one vendor in the outbox; unlimited by default. Beyond it `enqueue` fails
     /// with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), while other tenants are not affected. The requests
-    /// are counted every few seconds, as for [`max_backlog`](Self::max_backlog).
+    /// are counted as for [`max_backlog`](Self::max_backlog), without those that a process has claimed. Requests that end
+    /// are noticed by a count only, so one that has reached the bound is repeated after half a second, or after twice
+    /// the time that it took. While the requests of a lane that was never counted cannot be counted, `enqueue` fails with
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub fn max_lane_backlog(mut self, requests: u64) -> Store {
         self.limits.max_lane_backlog = Some(requests);
         self

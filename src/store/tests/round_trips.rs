@@ -10,6 +10,7 @@ use super::super::jobs::{Accepted, End, JobEnd};
 use super::stalls::{Scripted, scripted, scripted_store};
 use super::*;
 use crate::config::TenantEntry;
+use crate::error::ErrorKind;
 use crate::outbox::{Intake, IntakeSource, MessageRef};
 use crate::testing::{FakeAnswer, FakeTransport};
 use crate::{BoxError, BoxFuture, Error, IntegrationClient, Priority, Request};
@@ -19,7 +20,13 @@ const VENDORS: &str = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { s
 
 /// A client on a scripted database that accepts requests and sends none.
 async fn client() -> (Scripted, IntegrationClient) {
+    client_with(|store| store).await
+}
+
+/// As [`client`], with these settings of its store.
+async fn client_with(settings: impl FnOnce(Store) -> Store) -> (Scripted, IntegrationClient) {
     let (script, store) = scripted_store();
+    let store = settings(store);
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).transport(transport);
     (script, builder.tenant(TenantEntry::new("acme", "v")).store(store).build().await.unwrap())
@@ -142,5 +149,35 @@ async fn slow_count_of_backlog_is_made_less_often() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let counts = script.0.lock().counts;
-    assert!((1..=3).contains(&counts), "{counts} counts in four minutes");
+    assert!((1..=5).contains(&counts), "{counts} counts in four minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_count_of_lane_frees_its_bound_soon() {
+    let (script, client) = client_with(|store| store.max_lane_backlog(3)).await;
+    // The count of the lane takes six seconds, and finds none.
+    script.set(|script| script.takes = Duration::from_millis(1_900));
+    enqueue(&client).await.unwrap();
+    script.set(|script| script.takes = Duration::from_millis(1));
+    for _ in 0..2 {
+        enqueue(&client).await.unwrap();
+    }
+    // The database has no jobs: all have ended.
+    let (clock, began) = (Clock::system(), Clock::system().now());
+    while let Err(error) = enqueue(&client).await {
+        assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let waited = clock.now().since(began);
+        assert!(waited < Duration::from_secs(15), "the lane counts as full although it is empty: {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_count_of_lane_refuses_no_request() {
+    let (script, client) = client_with(|store| store.max_lane_backlog(3)).await;
+    enqueue(&client).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    script.set(|script| (script.full, script.once) = (HashSet::from(["BEGIN"]), HashSet::from(["BEGIN"])));
+    enqueue(&client).await.unwrap();
+    assert!(script.0.lock().full.is_empty(), "the count was the transaction that failed");
 }
