@@ -337,7 +337,8 @@ impl Store {
         let sealer = Sealer::new(&self.seal_keys)?;
         let connect = self.connect()?;
         let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
-        let owner = new_id(Clock::system());
+        let clock = Clock::system();
+        let owner = new_id(clock);
         let mut alone = None;
         if let Backend::Sqlite(path) = &self.backend
             && work
@@ -370,7 +371,8 @@ impl Store {
             is_alone,
             sealer,
             lock: parking_lot::Mutex::new(alone),
-            problems: Problems::new(Clock::system()),
+            problems: Problems::new(clock),
+            clock,
             surplus_letters: AtomicU64::new(0),
             purged: parking_lot::Mutex::default(),
         };

@@ -14,6 +14,7 @@ use super::problems::{Problems, Work};
 use super::purged::Purged;
 use super::seal::{self, Sealer};
 use super::{Limits, sqlite};
+use crate::clock::Clock;
 use crate::error::Error;
 
 /// An open store.
@@ -31,6 +32,7 @@ pub(crate) struct Opened {
     pub(super) sealer: Sealer,
     pub(super) lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
     pub(crate) problems: Problems,
+    pub(super) clock: Clock,
     /// The number of dead letters that were deleted because there were more than [`Limits::max_dead`].
     pub(crate) surplus_letters: AtomicU64,
     pub(super) purged: parking_lot::Mutex<Purged>,

@@ -158,42 +158,86 @@ macro_rules! batch_keeps_it {
 }
 
 /// Deletes all expired rows, in steps between which other writes run. Returns the number of dead letters that were
-/// deleted.
+/// deleted. A table that cannot be purged does not keep the others from it.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     // What has expired is deleted even if the letters cannot be counted. The store has logged that error.
     let surplus = surplus(store, keep.most_dead, LETTERS).await.unwrap_or_default();
     let expired =
         [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::Replies];
     let all = expired.into_iter().chain([What::OldLetters]);
-    let mut letters = 0;
     let space = store.is_alone.then_some(What::Space);
-    let clock = Clock::system();
-    store.purged.lock().begin(clock.now());
+    let mut is_anew = store.purged.lock().begin(store.clock.now());
+    let (mut letters, mut failure) = (0, None);
     for what in all.chain(surplus.map(What::Surplus)).chain(space) {
-        let (mut rows, search) = (FIRST, what.search());
-        let mut from = search.map_or(i64::MIN, |search| store.purged.lock().from(search));
-        loop {
-            let began = clock.now();
-            let swept = store.write(Step { what, keep, rows, from }, step).await?;
-            from = swept.from;
-            if let Some(search) = search {
-                store.purged.lock().set(search, from);
-            }
-            if matches!(what, What::OldLetters | What::Surplus(_)) {
-                letters += swept.settled;
-            }
-            if matches!(what, What::Surplus(_)) {
-                store.surplus_letters.fetch_add(swept.settled, Relaxed);
-            }
-            if swept.settled < rows.unsigned_abs() {
-                break;
-            }
-            rows = swept.next;
-            // Other waiting writes go first.
-            tokio::time::sleep(clock.now().since(began).min(Duration::from_secs(1))).await;
+        if let Err(error) = sweep(store, (what, keep), &mut is_anew, &mut letters).await {
+            failure = failure.or(Some(error));
         }
     }
-    Ok(letters)
+    failure.map_or(Ok(letters), Err)
+}
+
+/// Deletes what has expired in one table, and adds the number of dead letters to `letters`.
+async fn sweep(
+    store: &Opened,
+    (what, keep): (What, Retention),
+    is_anew: &mut bool,
+    letters: &mut u64,
+) -> Result<(), Error> {
+    let (mut rows, search, clock) = (FIRST, what.search(), store.clock);
+    let mut from = match search {
+        Some(search) => start(store, (what, keep), search, is_anew).await?,
+        None => i64::MIN,
+    };
+    loop {
+        let began = clock.now();
+        let swept = store.write(Step { what, keep, rows, from }, step).await?;
+        from = swept.from;
+        if let Some(search) = search {
+            store.purged.lock().set(search, from);
+        }
+        if matches!(what, What::OldLetters | What::Surplus(_)) {
+            *letters += swept.settled;
+        }
+        if matches!(what, What::Surplus(_)) {
+            store.surplus_letters.fetch_add(swept.settled, Relaxed);
+        }
+        if swept.settled < rows.unsigned_abs() {
+            return Ok(());
+        }
+        rows = swept.next;
+        // Other waiting writes go first.
+        tokio::time::sleep(clock.now().since(began).min(Duration::from_secs(1))).await;
+    }
+}
+
+/// Where the purge of a table begins: where the last one ended, or at the earliest row. That row is searched for on the
+/// reading connection: behind the entries of many deleted rows the search may not end in time, and would hold up all writes.
+/// If it fails, the position of the last purge is still good, and the other tables are not searched either.
+async fn start(store: &Opened, of: (What, Retention), search: &'static str, is_anew: &mut bool) -> Result<i64, Error> {
+    let known = store.purged.lock().from(search);
+    if let Some(from) = known.filter(|_| !*is_anew) {
+        return Ok(from);
+    }
+    let found = store.read(of, first).await;
+    *is_anew &= found.is_ok();
+    match known {
+        Some(from) => Ok(found.unwrap_or(from)),
+        None => found,
+    }
+}
+
+/// Where a table begins. No further than what is purged now: rows may still come that expire before its earliest one.
+fn first<'a>((what, keep): &'a (What, Retention), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<i64, DbError>> {
+    Box::pin(async move {
+        let until = what.until(*keep, now);
+        let Some(search) = what.search() else { return Ok(until) };
+        Ok(earliest(search, i64::MIN, db).await?.unwrap_or(until).min(until))
+    })
+}
+
+/// The earliest time of a table, or the first position, from `from` on.
+async fn earliest(search: &'static str, from: i64, db: Db<'_>) -> Result<Option<i64>, DbError> {
+    db.fetch(search, args![from]).await?.first_mut().map(Row::int).transpose()
 }
 
 /// Finds the newest letter beyond the `most` newest. Counts the letters on the reading connection, `page` of them in
@@ -236,7 +280,7 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
         let until = what.until(keep, now);
         // The clock, or the positions of letters, may have gone back.
         let from = if from > until { i64::MIN } else { from };
-        let earliest = db.fetch(search, args![from]).await?.first_mut().map(Row::int).transpose()?;
+        let earliest = earliest(search, from, db).await?;
         // No further than `until`: rows may still come that expire before the earliest one.
         let from = earliest.unwrap_or(until).min(until);
         if earliest.is_none_or(|earliest| earliest > until) {
@@ -386,29 +430,4 @@ fn next(rows: i64, time: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_purge_is_made_less_often() {
-        let seconds = [0, 2, 3, 10, 30, 31, 4_000].map(|took| again_after(Duration::from_secs(took)).as_secs());
-        assert_eq!(seconds, [60, 60, 60, 200, 600, 600, 600]);
-    }
-
-    #[test]
-    fn purge_step_size_follows_its_time() {
-        let ms = Duration::from_millis;
-        let sizes = [(500, 0), (500, 5), (500, 11), (500, 50), (1, 900), (4_000, 0), (i64::MAX, 0)];
-        let next = sizes.map(|(rows, time)| next(rows, ms(time)));
-        assert_eq!(next, [1_000, 500, 250, 62, 1, 4_000, 4_000]);
-        // Whatever a row costs, the steps converge to one that takes no longer than it should.
-        for row in [1u32, 10, 100, 1_000, 10_000, 200_000] {
-            let mut rows = FIRST;
-            for _ in 0..12 {
-                rows = super::next(rows, Duration::from_micros(row.into()) * u32::try_from(rows).unwrap());
-            }
-            let time = Duration::from_micros(row.into()) * u32::try_from(rows).unwrap();
-            assert!(time <= GOAL || rows == 1, "{rows} rows of {row} µs");
-        }
-    }
-}
+mod tests;

@@ -22,16 +22,18 @@ pub(crate) struct Purged {
 }
 
 impl Purged {
-    /// Begins a purge.
-    pub(super) fn begin(&mut self, now: Time) {
-        if self.since.is_none_or(|since| now.since(since) >= ANEW) {
-            *self = Purged { from: HashMap::new(), since: Some(now) };
+    /// Begins a purge. Returns whether it searches the tables from their beginning.
+    pub(super) fn begin(&mut self, now: Time) -> bool {
+        let is_anew = self.since.is_none_or(|since| now.since(since) >= ANEW);
+        if is_anew {
+            self.since = Some(now);
         }
+        is_anew
     }
 
-    /// Where the next search by this statement begins.
-    pub(super) fn from(&self, search: &'static str) -> i64 {
-        self.from.get(search).copied().unwrap_or(i64::MIN)
+    /// Where the next search by this statement begins, unless it is one from the beginning. `None` if no search has ended.
+    pub(super) fn from(&self, search: &'static str) -> Option<i64> {
+        self.from.get(search).copied()
     }
 
     /// Records that a step has deleted what was before `from`.
@@ -47,17 +49,26 @@ mod tests {
     #[test]
     fn search_begins_anew_once_an_hour() {
         let (mut purged, began) = (Purged::default(), Time::ZERO + ANEW);
-        purged.begin(began);
-        assert_eq!(purged.from("a"), i64::MIN);
+        assert!(purged.begin(began) && purged.from("a").is_none());
         purged.set("a", 7);
         for minutes in 1..60 {
-            purged.begin(began + Duration::from_secs(60 * minutes));
-            assert_eq!((purged.from("a"), purged.from("b")), (7, i64::MIN), "{minutes}");
+            assert!(!purged.begin(began + Duration::from_secs(60 * minutes)), "{minutes}");
+            assert_eq!((purged.from("a"), purged.from("b")), (Some(7), None), "{minutes}");
         }
-        purged.begin(began + ANEW);
-        assert_eq!(purged.from("a"), i64::MIN);
+        assert!(purged.begin(began + ANEW));
         purged.set("a", 9);
-        purged.begin(began + ANEW + Duration::from_secs(60));
-        assert_eq!(purged.from("a"), 9);
+        assert!(!purged.begin(began + ANEW + Duration::from_secs(60)));
+        assert_eq!(purged.from("a"), Some(9));
+    }
+
+    #[test]
+    fn failed_search_loses_no_position() {
+        let (mut purged, began) = (Purged::default(), Time::ZERO + ANEW);
+        purged.begin(began);
+        purged.set("a", 7);
+        assert!(purged.begin(began + ANEW));
+        // The search from the beginning has not ended.
+        assert!(!purged.begin(began + ANEW + Duration::from_secs(120)));
+        assert_eq!(purged.from("a"), Some(7));
     }
 }

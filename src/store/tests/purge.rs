@@ -7,6 +7,7 @@ use super::super::driver::{Dialect, args};
 use super::super::faults::{Fault, Moment, Watch};
 use super::super::purge::{self, Retention, What};
 use super::super::purged::Purged;
+use super::stalls::scripted;
 use super::*;
 
 /// Writes expired rows into each table, two hours old, with the numbers from `first` to `last`.
@@ -200,6 +201,38 @@ async fn purge_does_not_search_the_notes_of_other_runs() {
     let step = purge::Step { what: What::Done, keep: HOUR, rows: 200, from: i64::MIN };
     let read = store.write(step, NOTES_READ).await.unwrap();
     assert!(read < 1_000, "{read} notes were read for 200 outcomes");
+}
+
+#[tokio::test]
+async fn table_that_fails_stops_no_purge() {
+    for store in stores().await {
+        let store = open(&store).await;
+        store.write([1, 100], FILL).await.unwrap();
+        let rename: Step<(), u64> = |(), db, _| db.execute("ALTER TABLE ic_key RENAME TO ic_key_away", Vec::new());
+        store.write((), rename).await.unwrap();
+        purge::run(&store, HOUR).await.unwrap_err();
+        let rename: Step<(), u64> = |(), db, _| db.execute("ALTER TABLE ic_key_away RENAME TO ic_key", Vec::new());
+        store.write((), rename).await.unwrap();
+        assert_eq!(store.read((), LEFT).await.unwrap(), [0, 100, 0, 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_search_from_the_beginning_stops_no_purge() {
+    let (script, store) = scripted().await;
+    let fail_once = || script.set(|script| (script.full, script.once) = (["BEGIN"].into(), ["BEGIN"].into()));
+    purge::run(&store, Retention::UNLIMITED).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    // The first table is purged from where the last purge ended.
+    fail_once();
+    purge::run(&store, Retention::UNLIMITED).await.unwrap();
+    assert!(script.0.lock().full.is_empty(), "a search has failed");
+    // Nothing is known of the first table.
+    *store.purged.lock() = Purged::default();
+    fail_once();
+    let committed = script.0.lock().committed;
+    purge::run(&store, Retention::UNLIMITED).await.unwrap_err();
+    assert!(script.0.lock().committed > committed + 5, "the other tables are purged");
 }
 
 /// The retention of a process that sends its own jobs alone.
