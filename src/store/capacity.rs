@@ -101,32 +101,34 @@ pub(crate) fn exchange_at<'a>(
 }
 
 /// Creates the rows that were not found. If this process has a long window for a limit, the limit's row is moved from
-/// the unlogged table to the logged one.
+/// the unlogged table to the logged one. However many rows are missing, that takes a few statements: a call that did not
+/// end in time would be made again with the same rows missing.
 async fn make(db: Db<'_>, places: &mut [LedgerLine<'_>]) -> Result<(), DbError> {
     let mut made: Vec<&mut LedgerLine<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
-    for place in &made {
-        db.execute(SHORT.insert, args![&place.entry.limit, ""]).await?;
-    }
     let entries: Vec<&Entry> = made.iter().map(|place| place.entry).collect();
+    let new: Vec<(&str, String)> = entries.iter().map(|entry| (entry.limit.as_str(), String::new())).collect();
+    SHORT.insert_all(db, &new).await?;
     let short = SHORT.locked(db, &entries).await?;
     let long = LONG.locked(db, &entries).await?;
+    let (mut made_long, mut not_short): (Vec<(&str, String)>, Vec<&str>) = Default::default();
     for ((place, short), long) in made.iter_mut().zip(short).zip(long) {
         let Some(short) = short else { continue };
-        let name = &place.entry.limit;
+        let entry: &Entry = place.entry;
         let found = match long {
             Some(text) => (&LONG, text),
             None if place.is_long() => {
-                db.execute(LONG.insert, args![name, &short]).await?;
+                made_long.push((&entry.limit, short.clone()));
                 (&LONG, short)
             }
             None => (&SHORT, short),
         };
         if found.0.is_long {
-            db.execute(SHORT.delete, args![name]).await?;
+            not_short.push(&entry.limit);
         }
         place.found = Some(found);
     }
-    Ok(())
+    LONG.insert_all(db, &made_long).await?;
+    SHORT.delete_all(db, not_short).await
 }
 
 /// Returns the data that all ledgers have in common, and creates its row if the row is missing. Then either all ledgers
@@ -159,10 +161,12 @@ struct Table {
     is_long: bool,
     lock: &'static str,
     insert: &'static str,
+    insert_all: &'static str,
     update: &'static str,
     select_one: &'static str,
     update_one: &'static str,
     delete: &'static str,
+    delete_all: &'static str,
 }
 
 macro_rules! table {
@@ -178,6 +182,13 @@ macro_rules! table {
                 " c, s WHERE c.name = ANY($1) ORDER BY c.name FOR UPDATE OF c"
             ),
             insert: concat!("INSERT INTO ", $name, " (name, state) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"),
+            // In the order in which rows are locked: two processes may create the same rows.
+            insert_all: concat!(
+                "INSERT INTO ",
+                $name,
+                " (name, state) SELECT n.name, n.state FROM unnest($1::text[], $2::text[]) AS n (name, state) \
+                 ORDER BY n.name ON CONFLICT (name) DO NOTHING"
+            ),
             update: concat!(
                 "UPDATE ",
                 $name,
@@ -186,6 +197,7 @@ macro_rules! table {
             select_one: concat!("SELECT state FROM ", $name, " WHERE name = $1"),
             update_one: concat!("UPDATE ", $name, " SET state = $2 WHERE name = $1"),
             delete: concat!("DELETE FROM ", $name, " WHERE name = $1"),
+            delete_all: concat!("DELETE FROM ", $name, " WHERE name = ANY($1)"),
         }
     };
 }
@@ -234,18 +246,42 @@ impl Table {
         Ok(entries.iter().map(|entry| rows.remove(&entry.limit)).collect())
     }
 
-    async fn write(&self, db: Db<'_>, written: &[(&str, String)]) -> Result<(), DbError> {
-        if written.is_empty() {
+    /// Creates rows with these names and texts, unless they exist.
+    async fn insert_all(&self, db: Db<'_>, rows: &[(&str, String)]) -> Result<(), DbError> {
+        for_all(db, (self.insert_all, self.insert), rows).await
+    }
+
+    async fn write(&self, db: Db<'_>, rows: &[(&str, String)]) -> Result<(), DbError> {
+        for_all(db, (self.update, self.update_one), rows).await
+    }
+
+    async fn delete_all(&self, db: Db<'_>, names: Vec<&str>) -> Result<(), DbError> {
+        if names.is_empty() {
             return Ok(());
         }
         if db.dialect() == Dialect::Sqlite {
-            for (name, text) in written {
-                db.execute(self.update_one, args![*name, text]).await?;
+            for name in names {
+                db.execute(self.delete, args![name]).await?;
             }
             return Ok(());
         }
-        let names = written.iter().map(|(name, _)| *name).collect();
-        let texts = written.iter().map(|(_, text)| text.as_str()).collect();
-        db.execute(self.update, vec![Arg::Texts(names), Arg::Texts(texts)]).await.map(drop)
+        db.execute(self.delete_all, vec![Arg::Texts(names)]).await.map(drop)
     }
+}
+
+/// Runs a statement with the names and texts of rows: the first one with all of them, or in SQLite the second one for each
+/// row.
+async fn for_all(db: Db<'_>, (all, one): (&'static str, &'static str), rows: &[(&str, String)]) -> Result<(), DbError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    if db.dialect() == Dialect::Sqlite {
+        for (name, text) in rows {
+            db.execute(one, args![*name, text]).await?;
+        }
+        return Ok(());
+    }
+    let names = rows.iter().map(|(name, _)| *name).collect();
+    let texts = rows.iter().map(|(_, text)| text.as_str()).collect();
+    db.execute(all, vec![Arg::Texts(names), Arg::Texts(texts)]).await.map(drop)
 }
