@@ -247,7 +247,7 @@ impl Task {
         let (began, mut wait) = (clock.now(), FIRST_WAIT);
         for number in 1u32.. {
             let mut stage = Stage::Begin;
-            let run = self.transaction(group, number == 1 && !in_doubt, is_brief, &mut stage);
+            let run = self.transaction(group, in_doubt, is_brief, &mut stage);
             let result = timeout(TRANSACTION, run).await.unwrap_or_else(|_| {
                 let message = format!("the database did not answer within {} s", TRANSACTION.as_secs());
                 Err(DbError::new(DbKind::Unreachable, message))
@@ -282,12 +282,12 @@ impl Task {
         Ok(())
     }
 
-    /// Runs `group` in one transaction, once. `fresh` says that this is the first try, so none of the work can have
-    /// been committed. `stage` reports how far the transaction came, even if this future is dropped.
+    /// Runs `group` in one transaction, once. `in_doubt` says that an earlier try may have been committed. `stage` reports
+    /// how far the transaction came, even if this future is dropped.
     async fn transaction(
         &mut self,
         group: &mut Group,
-        fresh: bool,
+        in_doubt: bool,
         is_brief: bool,
         stage: &mut Stage,
     ) -> Result<(), DbError> {
@@ -302,9 +302,9 @@ impl Task {
         }
         *stage = Stage::Work;
         let new: Vec<&NewJob> = group.iter().filter_map(|work| work.new_job()).collect();
-        let are_together = fresh && new.len() > 1;
+        let are_together = new.len() > 1;
         if are_together {
-            jobs::insert_many(&new, &mut **connection, now).await?;
+            jobs::insert_many(&new, in_doubt, &mut **connection, now).await?;
         }
         let mut begun = started(exchanges(group), &mut **connection, now).await?;
         for work in group {

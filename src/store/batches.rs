@@ -97,7 +97,7 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
         }
         match &jobs[..] {
             [job] => jobs::insert(job, db, now).await.map(drop)?,
-            jobs => jobs::insert_many(&jobs.iter().collect::<Vec<_>>(), db, now).await?,
+            jobs => jobs::insert_many(&jobs.iter().collect::<Vec<_>>(), false, db, now).await?,
         }
         Ok(true)
     })

@@ -89,7 +89,7 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
     for job in jobs {
         if job.key.is_some() {
             // The jobs before this one are inserted first, so that the jobs of a lane keep their order.
-            jobs::insert_many(&std::mem::take(&mut together), db, now).await?;
+            jobs::insert_many(&std::mem::take(&mut together), false, db, now).await?;
             accepted.push(jobs::insert(job, db, now).await?);
             continue;
         }
@@ -102,6 +102,6 @@ pub(super) async fn take_all(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<V
             }
         });
     }
-    jobs::insert_many(&together, db, now).await?;
+    jobs::insert_many(&together, false, db, now).await?;
     Ok(accepted)
 }

@@ -228,8 +228,9 @@ static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Inserts jobs without keys and with new ids, in as few statements as possible.
-pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
+/// Inserts jobs without keys and with new ids, in as few statements as possible. `again` says that the jobs may have been
+/// inserted by a commit whose reply was lost, and may even have ended.
+pub(super) async fn insert_many(jobs: &[&NewJob], again: bool, db: Db<'_>, now: i64) -> Result<(), DbError> {
     let mut jobs = jobs;
     while !jobs.is_empty() {
         let mut bytes = 0usize;
@@ -240,14 +241,15 @@ pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Resul
         let count = jobs.iter().take(TOGETHER).take_while(fits).count().max(1);
         let (some, rest) = jobs.split_at(count);
         match db.dialect() {
-            Dialect::Postgres => insert_arrays(some, db, now).await?,
+            Dialect::Postgres => insert_arrays(some, again, db, now).await?,
+            Dialect::Sqlite if again => insert_arrays(some, again, db, now).await?,
             Dialect::Sqlite => {
                 let mut chunks = some.chunks_exact(ROWS);
                 for chunk in &mut chunks {
                     insert_rows(chunk, db, now).await?;
                 }
                 if !chunks.remainder().is_empty() {
-                    insert_arrays(chunks.remainder(), db, now).await?;
+                    insert_arrays(chunks.remainder(), again, db, now).await?;
                 }
             }
         }
@@ -256,20 +258,47 @@ pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Resul
     Ok(())
 }
 
-/// Inserts jobs with one statement that takes an array for each column or, in SQLite, one JSON text.
-async fn insert_arrays(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
-    let sql = match db.dialect() {
-        Dialect::Sqlite => {
+/// The statement for SQLite that inserts jobs from a JSON text, if they fulfil a condition.
+macro_rules! insert_from_json {
+    ($condition:literal) => {
+        concat!(
             "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
              SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, $1, value ->> 6, \
-             unhex(value ->> 7) FROM json_each($2) WHERE true ON CONFLICT (id) DO NOTHING"
-        }
-        Dialect::Postgres => {
+             unhex(value ->> 7) FROM json_each($2) WHERE ",
+            $condition,
+            " ON CONFLICT (id) DO NOTHING"
+        )
+    };
+}
+
+/// The statement for PostgreSQL that inserts jobs `j` from arrays, if they fulfil a condition.
+macro_rules! insert_from_arrays {
+    ($condition:literal) => {
+        concat!(
             "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
              SELECT id, tenant, vendor, tier, run_at, expires_at, $1, keep_result, request FROM unnest($2::bytea[], $3::text[], \
              $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[]) \
-             AS j(id, tenant, vendor, tier, run_at, expires_at, keep_result, request) ON CONFLICT (id) DO NOTHING"
-        }
+             AS j(id, tenant, vendor, tier, run_at, expires_at, keep_result, request) WHERE ",
+            $condition,
+            " ON CONFLICT (id) DO NOTHING"
+        )
+    };
+}
+
+/// Inserts jobs with one statement that takes an array for each column or, in SQLite, one JSON text.
+async fn insert_arrays(jobs: &[&NewJob], again: bool, db: Db<'_>, now: i64) -> Result<(), DbError> {
+    // A scalar subquery is answered for each row from the index of ids, whatever the planner knows of the tables.
+    let sql = match (db.dialect(), again) {
+        (Dialect::Sqlite, false) => insert_from_json!("true"),
+        (Dialect::Sqlite, true) => insert_from_json!(
+            "(SELECT 1 FROM ic_done d WHERE d.id = unhex(value ->> 0) LIMIT 1) IS NULL \
+             AND (SELECT 1 FROM ic_dead d WHERE d.id = unhex(value ->> 0) LIMIT 1) IS NULL"
+        ),
+        (Dialect::Postgres, false) => insert_from_arrays!("true"),
+        (Dialect::Postgres, true) => insert_from_arrays!(
+            "(SELECT 1 FROM ic_done d WHERE d.id = j.id LIMIT 1) IS NULL \
+             AND (SELECT 1 FROM ic_dead d WHERE d.id = j.id LIMIT 1) IS NULL"
+        ),
     };
     let columns = vec![
         Column::Blobs(jobs.iter().map(|job| Some(job.id.as_bytes().as_slice())).collect()),

@@ -112,6 +112,27 @@ async fn keyed_requests_end_in_time_over_a_slow_network() {
     assert!(most <= STATEMENTS + 2, "{most} statements in a transaction");
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_tried_again_end_in_time_over_a_slow_network() {
+    // The connection breaks before anything is written, or the reply to the commit is lost.
+    for word in ["BEGIN", "COMMIT"] {
+        let (script, store) = scripted().await;
+        script.set(|script| {
+            script.takes = Duration::from_millis(15);
+            (script.breaks, script.once) = (HashSet::from([word]), HashSet::from([word]));
+        });
+        let mut inserts = tokio::task::JoinSet::new();
+        for _ in 0..512 {
+            let store = store.clone();
+            inserts.spawn(async move { store.insert(job("a")).await });
+        }
+        for accepted in inserts.join_all().await {
+            assert_eq!(accepted.unwrap(), Accepted::New, "{word}");
+        }
+        assert!(script.0.lock().breaks.is_empty(), "{word}: it has failed");
+    }
+}
+
 /// As after a commit whose reply was lost.
 #[tokio::test(start_paused = true)]
 async fn ends_written_again_take_few_statements() {

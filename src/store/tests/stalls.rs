@@ -21,7 +21,7 @@ pub(super) struct Script {
     /// Statements that get no answer.
     stalls: HashSet<&'static str>,
     /// Statements at which the connection breaks.
-    breaks: HashSet<&'static str>,
+    pub(super) breaks: HashSet<&'static str>,
     /// Statements that fail as on a full disk.
     pub(super) full: HashSet<&'static str>,
     /// Statements that fail only the first time that they are run.
