@@ -135,24 +135,28 @@ pub(crate) struct DeadLetterRow {
 /// follow. Rows that cannot be decoded are left out.
 pub(crate) type Page = (Vec<DeadLetterRow>, Option<i64>);
 
-/// Returns the letters that match, oldest first: as many as the filter says at most, and fewer if they have many bytes.
+/// Returns the letters that match, oldest first: as many as the filter says, and fewer if they have many bytes. Letters that
+/// are committed meanwhile may come on top.
 pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Page, DbError>> {
     Box::pin(async move {
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
-        let args = |upto: Option<i64>| args![filter.after, tenant, vendor, reason, filter.before, filter.most, upto];
         let sql = "SELECT seq, length(letter) FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
                    AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
+        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
         let mut sizes = Vec::new();
-        for mut row in db.fetch(sql, args(filter.upto)).await? {
+        for mut row in db.fetch(sql, args).await? {
             sizes.push((row.int()?, row.maybe_int()?.unwrap_or(0)));
         }
         sizes.truncate(rows_of_page(sizes.iter().map(|(_, size)| *size)));
         let Some(last) = sizes.last().map(|(seq, _)| *seq) else { return Ok((Vec::new(), None)) };
+        // Without a number of rows: a letter with an earlier position may have been committed since, and the last letter
+        // would be cut off, behind which the next page begins.
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
-                   AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
-        let rows = db.fetch(sql, args(Some(last))).await?;
+                   AND ($5 IS NULL OR died_at < $5) AND seq <= $6 ORDER BY seq";
+        let args = args![filter.after, tenant, vendor, reason, filter.before, last];
+        let rows = db.fetch(sql, args).await?;
         let letters = readable(rows, |mut row: Row| row.int().and_then(|seq| kept(seq, row)));
         Ok((letters, Some(last)))
     })
