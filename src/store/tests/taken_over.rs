@@ -116,7 +116,6 @@ fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
 
 #[tokio::test]
 async fn job_taken_over_while_ending_exists_once() {
-    let mut taken = 0;
     for number in 0..ends(id()).len() {
         // Several ends at once use other statements than a single one.
         for together in [false, true] {
@@ -133,11 +132,12 @@ async fn job_taken_over_while_ending_exists_once() {
                 // A delivery counts even if another process has the job.
                 assert_eq!(told, !of_another || place == "done", "{case}");
                 assert_eq!(places, [if told { place } else { "job" }], "{case}");
-                taken += u32::from(of_another);
+                // Several ends that are not written together begin with a look at which of their jobs exist.
+                let first = if together && name == "dropped" { 2 } else { 1 };
+                assert_eq!(of_another, before <= first, "{case}: only the first statement that writes holds the job");
             }
         }
     }
-    assert_eq!(taken, 12, "before its first statement a step holds nothing, and from then on it holds the job");
 }
 
 #[tokio::test]
