@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Fewer items are not tried: messages with keys, which take the most statements, take about twenty for this many. A
-/// network that is too slow for that is too slow for a single one as well.
-const FEW: usize = 4;
+/// If so few items fail once, the store was away, or it is too slow for any.
+const FEW: usize = 8;
 /// How long a number of items that is too large is not tried again. The network may be faster by then.
 const AGAIN: Duration = Duration::from_secs(600);
 
@@ -24,8 +23,8 @@ pub(super) struct Bound {
     most: Option<usize>,
     /// A number of items that did not end in time although fewer had ended just before, and when that was found.
     too_many: Option<(usize, Time)>,
-    /// Whether the latest transaction was written.
-    is_written: bool,
+    /// Whether the latest transaction was written; `None` before the first one.
+    is_written: Option<bool>,
 }
 
 impl Bound {
@@ -36,18 +35,18 @@ impl Bound {
 
     /// The store failed at a transaction with this many items.
     pub(super) fn failed(&mut self, items: usize, now: Time) {
-        let has_grown = self.is_written && self.most.is_some_and(|most| items >= most);
-        self.is_written = false;
+        let has_grown = self.is_written == Some(true) && self.most.is_some_and(|most| items >= most);
+        let is_repeated = self.is_written.replace(false) == Some(false);
         // If a smaller transaction fails too, the store is away, and what was too large before says nothing.
-        self.too_many = (has_grown && items > FEW).then_some((items, now));
-        if items > FEW {
-            self.most = Some((items / 2).max(FEW));
+        self.too_many = (has_grown && items > 1).then_some((items, now));
+        if items > FEW || has_grown || is_repeated {
+            self.most = Some((items / 2).max(1));
         }
     }
 
     /// A transaction with this many items was written. One with fewer items than the bound says nothing about a larger one.
     pub(super) fn written(&mut self, items: usize, now: Time) {
-        self.is_written = true;
+        self.is_written = Some(true);
         let Some(most) = self.most.filter(|most| items >= *most) else { return };
         let twice = most.saturating_mul(2);
         let is_too_many = self.too_many.is_some_and(|(many, at)| twice >= many && now.since(at) < AGAIN);
@@ -81,10 +80,10 @@ mod tests {
 
     #[test]
     fn bound_finds_what_fits_and_stays() {
-        for fit in [4, 50, 700] {
+        for fit in [1, 3, 50, 700] {
             let (mut bound, mut now) = (Bound::default(), Time::ZERO);
             let first = failures(&mut bound, &mut now, fit, 20);
-            assert!((1..=9).contains(&first) && bound.most() <= fit, "{fit}: {first} failures, {bound:?}");
+            assert!((1..=11).contains(&first) && bound.most() <= fit, "{fit}: {first} failures, {bound:?}");
             let began = now;
             let later = failures(&mut bound, &mut now, fit, 1_000);
             let minutes = now.since(began).as_secs() / 60;
@@ -99,7 +98,7 @@ mod tests {
     fn bound_grows_back_after_an_outage() {
         let (mut bound, mut now) = (Bound::default(), Time::ZERO);
         (0..20).for_each(|_| bound.failed(bound.most().min(512), now));
-        assert_eq!(bound.most(), FEW);
+        assert_eq!(bound.most(), 1);
         // However few they are, writes take two seconds, because each waits for others.
         for _ in 0..1_000 {
             now = now + Duration::from_secs(2);
@@ -129,5 +128,7 @@ mod tests {
             bound.written(items, Time::ZERO);
         }
         assert_eq!(bound.most(), usize::MAX);
+        (0..2).for_each(|_| bound.failed(FEW, Time::ZERO));
+        assert_eq!(bound.most(), FEW / 2, "they fail again and again");
     }
 }

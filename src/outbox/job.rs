@@ -126,8 +126,7 @@ pub(super) async fn run(
     let (id, fence, claimed_at) = (job.id, job.fence, core.clock.moment());
     let opened = job.history.as_deref().map(|text| outbox.store.unseal(&id, text));
     let is_shut = matches!(opened, Some(None));
-    let history = opened.flatten().and_then(|json| serde_json::from_slice(&json).ok());
-    let mut history: History = history.unwrap_or_default();
+    let mut history: History = opened.flatten().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
     let clock = StoreTime { at: claimed_at, ms: job.claimed_at };
     history.may_have_acted_at = history.may_have_acted_at.into_iter().chain(job.started_at).min();
     // How long ago the vendor may first have acted.
@@ -199,6 +198,7 @@ pub(super) async fn run(
         clock,
         records: Arc::new(entry),
         begun: begun.clone(),
+        has_reader: outbox.handler.is_some() || job.keep_result || payload.stored().is_some_and(|stored| stored.reply),
     };
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let ending = {

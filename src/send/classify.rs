@@ -88,9 +88,10 @@ impl Outgoing {
         let class = self.reader(core).class(status, headers, &signals);
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
-        // A caller reads in the response which parts of a batch were refused. A stored job has none, so a person decides,
-        // unless the program's classifier has decided.
-        let is_for_a_person = signals.refused_in_part && class.is_none() && self.stored.is_some();
+        // Who gets the response reads in it which parts of a batch were refused. If nobody does, a person decides, unless
+        // the program's classifier has decided.
+        let is_for_nobody = self.stored.as_ref().is_some_and(|stored| !stored.has_reader);
+        let is_for_a_person = signals.refused_in_part && class.is_none() && is_for_nobody;
         let is_ambiguous = is_for_a_person || retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         if is_ambiguous {
             self.left_open(answered.began);

@@ -54,6 +54,8 @@ pub(crate) struct Sending {
     pub(crate) records: Arc<dyn RecordExchange>,
     /// Set when the record of the job's exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
+    /// Whether somebody gets the response: a handler, or who asked for the response to be kept or for a reply.
+    pub(crate) has_reader: bool,
 }
 
 /// The wait of a job that the store or the limits cannot take now, if they state none.
@@ -85,7 +87,7 @@ enum Next {
 
 /// Sends a job once, as `send` would.
 pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
-    let Sending { id, tenant, priority, mut request, history, clock, records, begun } = send;
+    let Sending { id, tenant, priority, mut request, history, clock, records, begun, has_reader } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = core.registry.route(&tenant, &vendor).ok()?;
@@ -105,7 +107,8 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     outgoing.give_up = outgoing.deadline.min(outgoing.began + HOLD);
     outgoing.tries = history.exchanges;
     outgoing.past = history.into_past(core, clock);
-    outgoing.stored = Some(Box::new(StoredJob { id, clock, records, begun, recorded: None, authorization: None }));
+    let job = StoredJob { id, clock, records, begun, has_reader, recorded: None, authorization: None };
+    outgoing.stored = Some(Box::new(job));
     outgoing.open_span();
     let (end, noted) = match outgoing.span.as_deref().cloned() {
         None => Box::pin(outgoing.attempt_once(core)).await,

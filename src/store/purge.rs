@@ -212,7 +212,7 @@ async fn sweep(
 
 /// Where the purge of a table begins: where the last one ended, or at the earliest row. That row is searched for on the
 /// reading connection: behind the entries of many deleted rows the search may not end in time, and would hold up all writes.
-/// If it fails, the position of the last purge is still good, and the other tables are not searched either.
+/// If it fails, the position of the last purge is still good, and of the other tables only those without one are searched.
 async fn start(store: &Opened, of: (What, Retention), search: &'static str, is_anew: &mut bool) -> Result<i64, Error> {
     let known = store.purged.lock().from(search);
     if let Some(from) = known.filter(|_| !*is_anew) {

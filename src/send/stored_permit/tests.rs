@@ -125,6 +125,7 @@ fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
         clock: StoreTime { at: Clock::system().moment(), ms: 0 },
         records,
         begun: Arc::new(AtomicBool::new(false)),
+        has_reader: false,
     }
 }
 

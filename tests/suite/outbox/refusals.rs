@@ -87,13 +87,29 @@ async fn brotli_of_a_job_hides_no_refusal() {
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Exhausted), .. }), "{status:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn batch_refused_in_part_is_not_sent_again() {
-    const BATCHES: &str = r#"
+/// A vendor that answers batches.
+const BATCHES: &str = r#"
 [vendors.v.dialect]
 answers = [{ status = [200], from = "body#/responses/*/status", is = [429], throttled = true }]
 waits = [{ from = "body#/responses/*/headers/Retry-After" }]
 "#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_response_shows_the_refused_parts() {
+    // Longer than what a letter keeps, and the refused part comes last.
+    let done = format!("{{\"status\":201,\"body\":\"{}\"}}", "x".repeat(500));
+    let body = format!("{{\"responses\":[{done},{{\"status\":429}}]}}");
+    let answer = FakeAnswer::status(200).header("content-type", "application/json").body(body.clone());
+    let store = Store::sqlite(folder().join("s.db"));
+    let request = post("/$batch").keep_response();
+    let (status, letter, made) = outcome(store, BATCHES, request, move |_| answer.clone()).await;
+    let Status::Delivered { status: 200, response: Some(response), .. } = status else { panic!("{status:?}") };
+    assert_eq!((&response.body()[..], made), (body.as_bytes(), 1));
+    assert!(letter.is_none(), "{letter:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_refused_in_part_is_not_sent_again() {
     let refused = r#"{"status":429,"headers":{"Retry-After":"1"}}"#;
     let done = r#"{"status":201}"#;
     // More parts than are read of one response, of which only those that are read are refused.
