@@ -263,7 +263,8 @@ async fn departed_caller_frees_its_slot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn drain_answers_only_pending_requests() {
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_window(50, SECOND)).start().await.unwrap();
-    let serving = serve_gateway(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
     let (address, url) = (serving.address().unwrap(), serving.base_url("acme", "shop"));
     let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut all = tokio::task::JoinSet::new();
@@ -271,10 +272,11 @@ async fn drain_answers_only_pending_requests() {
         let sent = sdk.get(format!("{url}/{n}")).bearer_auth(TOKEN).send();
         all.spawn(async move { sent.await.unwrap().status().as_u16() });
     }
-    while vendor.arrivals().len() < 40 {
+    // The gateway has all requests: they wait for a permit or have arrived.
+    while vendor.arrivals().len() as u64 + client.waiting() < 100 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // By then all connections are made, and the waiting requests keep theirs open.
+    assert!(client.waiting() > 0, "the drain has something to wait for");
     assert!(serving.shutdown(30 * SECOND).await);
     let statuses = all.join_all().await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
