@@ -13,8 +13,16 @@ use super::tier::Tier;
 use super::{Answer, Ask, Attempt, Claim};
 use crate::time::Time;
 
-/// The number of grants that are simulated; the rest is extrapolated from the rate of the latter half of them.
+/// The number of grants that are simulated; the rest is extrapolated.
 const MAX_GRANTS: usize = 4_000;
+/// The same for a limit that has granted in few bursts by then: a window of thousands of units.
+const MAX_GRANTS_IN_BURSTS: usize = 10 * MAX_GRANTS;
+/// The number of bursts from which the rest is extrapolated, if so many are simulated: the first may be a part of one.
+const BURSTS: usize = 3;
+/// Thousands of requests that were done within this time may be one burst.
+const ONE_BURST: Duration = Duration::from_secs(1);
+/// A wait is one between bursts if it is this many times as long as the average one.
+const LONG_WAIT: f64 = 20.0;
 /// A batch that takes longer than this is reported as never done.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Requests of competitors that never stop sending, in each tier and split among the lanes.
@@ -79,15 +87,19 @@ fn run(copy: &Copy, now: Time, batch: Batch, others: Others) -> Option<Duration>
         if done.len() as u64 >= batch.requests {
             return done.last().map(|last| last.since(now));
         }
-        if run.grants >= MAX_GRANTS && done.len() >= 2 {
-            return run.extrapolate(now, &done);
+        if run.grants >= run.most && done.len() >= 2 && run.are_grants_answered() {
+            if run.most == MAX_GRANTS_IN_BURSTS || !shows_few_bursts(&done) {
+                return run.extrapolate(now, &done);
+            }
+            (run.most, run.reached) = (MAX_GRANTS_IN_BURSTS, None);
+            run.refill();
         }
         run.step(&mut done)?;
         if run.now.since(now) > NEVER {
             return None;
         }
     }
-    None
+    if run.grants >= MAX_GRANTS && done.len() >= 2 { run.extrapolate(now, &done) } else { None }
 }
 
 struct Run {
@@ -101,6 +113,9 @@ struct Run {
     /// Exchanges in flight: when each is answered, its permit, and whether it belongs to the batch.
     ends: BinaryHeap<Reverse<(Time, PermitKey, bool)>>,
     grants: usize,
+    /// The number of grants that are simulated, and when it was reached.
+    most: usize,
+    reached: Option<Time>,
     spread: u32,
     /// Lane and tier of each competitor's request that was granted and is to be replaced by a new one.
     filled: VecDeque<(LaneKey, Tier)>,
@@ -113,7 +128,20 @@ impl Run {
         let ends = ahead.under_way.drain(..).map(|(key, since)| Reverse(((since + service).max(now), key, false)));
         let ends = ends.collect();
         let (ours, filled) = (HashSet::new(), VecDeque::new());
-        let mut run = Run { ahead, now, batch, others, submitted: 0, ours, ends, grants: 0, spread: 0, filled };
+        let mut run = Run {
+            ahead,
+            now,
+            batch,
+            others,
+            submitted: 0,
+            ours,
+            ends,
+            grants: 0,
+            most: MAX_GRANTS,
+            reached: None,
+            spread: 0,
+            filled,
+        };
         let lanes = std::mem::take(&mut run.ahead.lanes);
         let of_lane = |(number, (lane, lines)): (usize, &'_ (LaneKey, Vec<Line>))| {
             let counts = |line: &Line| others != Others::Nobody || (number == 0 && line.tier == batch.tier);
@@ -173,7 +201,7 @@ impl Run {
     /// Submits the next requests of the batch, and new requests of competitors that send without end.
     fn refill(&mut self) {
         let first = self.ahead.lanes[0].0;
-        while self.submitted < self.batch.requests.min(MAX_GRANTS as u64) {
+        while self.submitted < self.batch.requests.min(self.most as u64) {
             let cost = self.batch.total.share(self.submitted, self.batch.requests);
             self.submitted += 1;
             self.submit(first, ask(NO_ENDPOINT, self.batch.tier, cost), true);
@@ -183,6 +211,14 @@ impl Run {
                 self.submit(lane, ask(NO_ENDPOINT, tier, 1), false);
             }
         }
+    }
+
+    /// Whether the exchanges are answered that had begun when the last grant was simulated: they may be a burst of their
+    /// own.
+    fn are_grants_answered(&mut self) -> bool {
+        let reached = *self.reached.get_or_insert(self.now);
+        let longest = Duration::from_nanos(self.batch.service_ns.saturating_mul(2));
+        self.ends.peek().is_none_or(|Reverse((at, ..))| at.since(reached) > longest)
     }
 
     /// Advances to the next event; `None` if there is none.
@@ -222,12 +258,43 @@ impl Run {
     }
 
     fn extrapolate(&self, now: Time, done: &[Time]) -> Option<Duration> {
-        let (half, last) = (done[done.len() / 2], *done.last()?);
-        let between = (done.len() - 1 - done.len() / 2).max(1) as f64;
+        let last = *done.last()?;
         let left = (self.batch.requests - done.len() as u64) as f64;
-        let seconds = last.since(now).as_secs_f64() + last.since(half).as_secs_f64() / between * left;
+        let seconds = match between_bursts(done).as_slice() {
+            [] => {
+                let half = done[done.len() / 2];
+                let between = (done.len() - 1 - done.len() / 2).max(1) as f64;
+                last.since(now).as_secs_f64() + last.since(half).as_secs_f64() / between * left
+            }
+            // The last burst has begun at `to`, and each has as many requests as those between `from` and `to` on average.
+            [first @ .., to] => {
+                let (from, bursts) = first.first().map_or((0, 1), |from| (*from, first.len()));
+                let each = (to - from) as f64 / bursts as f64;
+                let period = done[*to].since(done[from]).as_secs_f64() / bursts as f64;
+                let more = ((self.batch.requests - *to as u64) as f64 / each).ceil() - 1.0;
+                done[*to].since(now).as_secs_f64() + more * period
+            }
+        };
         Duration::try_from_secs_f64(seconds).ok().filter(|after| *after < NEVER)
     }
+}
+
+/// The requests with which a burst begins after a long wait, if the requests are done in bursts.
+fn between_bursts(done: &[Time]) -> Vec<usize> {
+    let waits = || done.windows(2).map(|pair| pair[1].since(pair[0]));
+    let longest = waits().max().unwrap_or_default();
+    let average = waits().sum::<Duration>().as_secs_f64() / done.len() as f64;
+    if longest.as_secs_f64() <= LONG_WAIT * average {
+        return Vec::new();
+    }
+    waits().enumerate().filter(|(_, wait)| *wait >= longest / 2).map(|(number, _)| number + 1).collect()
+}
+
+/// Whether all requests were done in one burst, or in so few that their rate is unknown.
+fn shows_few_bursts(done: &[Time]) -> bool {
+    let bursts = between_bursts(done).len();
+    let is_one = done.first().zip(done.last()).is_none_or(|(first, last)| last.since(*first) < ONE_BURST);
+    is_one || (1..BURSTS).contains(&bursts)
 }
 
 fn ask(endpoint: EndpointId, tier: Tier, cost: impl Into<Cost>) -> Ask {

@@ -185,8 +185,9 @@ impl IntegrationClient {
     /// and at the latest while everybody else sends without end.
     ///
     /// Simulates the grants on a copy of the tenant's limits and queues, with the same code that grants permits; after
-    /// some thousands of grants it extrapolates the rate that it has seen. It takes up to some tens of milliseconds
-    /// for large numbers, and holds the lock only for the copy. Each request has the cost of one that states nothing,
+    /// some thousands of grants it extrapolates the rate that it has seen, and after ten times as many if a window of
+    /// a limit has thousands of units. It takes up to some tens of milliseconds for large numbers, or in that case some
+    /// hundred, and holds the lock only for the copy. Each request has the cost of one that states nothing,
     /// and goes to no endpoint; see [`estimate_points`](Self::estimate_points).
     ///
     /// # Errors

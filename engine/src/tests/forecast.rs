@@ -203,3 +203,30 @@ fn requests_that_cost_more_take_longer() {
     let shares: Vec<u32> = (0..3).map(|number| total.share(number, 3).points(PointKind::POINTS)).collect();
     assert_eq!((shares.iter().sum::<u32>(), shares.iter().max()), (7, Some(&3)));
 }
+
+/// Windows of which one holds a large part of what is simulated, or more.
+#[test]
+fn batch_of_large_windows_takes_as_many_as_it_needs() {
+    for (limit, seconds, requests, windows) in [
+        (100, 1, 10_000, 100),
+        (600, 60, 10_000, 17),
+        (1_000, 1, 10_000, 10),
+        (2_000, 3_600, 10_000, 5),
+        (1_999, 60, 10_000, 6),
+        (6_000, 60, 10_000, 2),
+        (5_000, 1, 100_000, 20),
+        (30_000, 60, 100_000, 4),
+    ] {
+        let mut spec = per_second("requests", limit);
+        spec.kind = LimitKind::Rate {
+            bucket: BucketSpec::new(limit, f64::from(limit), seconds * SECOND, 0),
+            guard: GuardSpec::Log(LogSpec::new(limit, 0, seconds * SECOND, 0)),
+        };
+        let (bench, lane) = Bench::with(plan(vec![spec]));
+        let copy = bench.engine.copy(lane).unwrap();
+        let batch = Batch { tier: Tier::High, requests, total: Total::same(requests, 1.into()), service_ns: 1_000_000 };
+        let took = forecast(&copy, bench.now, batch).earliest.unwrap().as_secs_f64() / seconds as f64;
+        let least = f64::from(windows) - 1.0;
+        assert!((least * 0.98..least + 1.1).contains(&took), "{limit} in {seconds} s: {took} windows of {windows}");
+    }
+}
