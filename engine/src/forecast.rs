@@ -17,7 +17,8 @@ use crate::time::Time;
 const MAX_GRANTS: usize = 4_000;
 /// The same for a limit that has granted in few bursts by then: a window of thousands of units.
 const MAX_GRANTS_IN_BURSTS: usize = 10 * MAX_GRANTS;
-/// The number of bursts from which the rest is extrapolated, if so many are simulated: the first may be a part of one.
+/// The simulation goes on until it has seen so many waits between bursts, if it can: the first burst may be smaller than
+/// the others, because a part of its window was used before.
 const BURSTS: usize = 3;
 /// Thousands of requests that were done within this time may be one burst.
 const ONE_BURST: Duration = Duration::from_secs(1);

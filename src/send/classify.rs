@@ -88,10 +88,10 @@ impl Outgoing {
         let class = self.reader(core).class(status, headers, &signals);
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
-        // Who gets the response reads in it which parts of a batch were refused. If nobody does, a person decides, unless
-        // the program's classifier has decided.
-        let is_for_nobody = self.stored.as_ref().is_some_and(|stored| !stored.has_reader);
-        let is_for_a_person = signals.refused_in_part && class.is_none() && is_for_nobody;
+        // A program that gets the response finds in it which parts of a batch were refused. If it does not get the
+        // response, a person has to decide, unless the program's classifier has decided.
+        let is_unread = self.stored.as_ref().is_some_and(|stored| !stored.has_reader);
+        let is_for_a_person = signals.refused_in_part && class.is_none() && is_unread;
         let is_ambiguous = is_for_a_person || retry::is_ambiguous(&outcome, &self.route.vendor.retry);
         if is_ambiguous {
             self.left_open(answered.began);

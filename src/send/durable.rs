@@ -54,7 +54,8 @@ pub(crate) struct Sending {
     pub(crate) records: Arc<dyn RecordExchange>,
     /// Set when the record of the job's exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
-    /// Whether somebody gets the response: a handler, or who asked for the response to be kept or for a reply.
+    /// Whether the program gets the response: by its handler, or because the request asked for the response to be kept or
+    /// for a reply.
     pub(crate) has_reader: bool,
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct StoredJob {
     pub(super) records: Arc<dyn RecordExchange>,
     /// Set when the record of an exchange is being written: from then on the worker lets the claim finish.
     pub(super) begun: Arc<AtomicBool>,
-    /// Whether somebody gets the response.
+    /// Whether the program gets the response.
     pub(super) has_reader: bool,
     /// The record of the latest exchange, if the usage of its limits is kept.
     pub(super) recorded: Option<Recorded>,

@@ -70,7 +70,7 @@ async fn loopback_server_is_read() {
     assert_eq!(loaded.hash(), Sources::new().file("vendors.toml", "# nothing").hash());
 }
 
-/// A pipe that nobody reads stands for a file system that does not answer.
+/// The copy is written into a pipe that no process reads: the write hangs, as on a file system that does not answer.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn hanging_write_of_a_copy_is_given_up() {

@@ -1,5 +1,6 @@
-//! Processes that share a limit through a distant PostgreSQL server: each statement of a call takes a round trip, and the
-//! ledger counts nearly all of the time all the same. A call takes few statements, however many limits are new.
+//! Processes that share a limit through a distant PostgreSQL server: each statement of a call takes a round trip. The
+//! ledger's time must pass nearly as fast as real time nevertheless, and a call must take few statements, however many
+//! limits are new.
 
 use std::collections::BTreeMap;
 

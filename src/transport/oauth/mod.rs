@@ -48,8 +48,8 @@ use crate::config::Tenant;
 pub(crate) const COMPILED: bool = true;
 /// Number of accounts above which accounts without state worth keeping are removed.
 const MANY: usize = 4096;
-/// The time after which a failure no longer says that the token URL gives no token, if nobody has asked since it might
-/// have: as long as a host counts as unreachable that nobody tries.
+/// How long the status calls a token URL failing after it could have been asked again, if no request has asked it since.
+/// A host that no request tries counts as unreachable for as long.
 const UNTRIED: Duration = Duration::from_secs(120);
 const PAST: &str = "the tenant's `oauth` or host was changed while the request waited; send it again";
 

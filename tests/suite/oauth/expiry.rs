@@ -105,20 +105,22 @@ async fn waiters_of_a_slow_token_are_sent() {
     assert_eq!((sent_with(&transport), asked(&transport)), (expected, 2), "no request was sent with the expired token");
 }
 
+/// Starts three sends that may wait for long. Each returns the status of its response.
+fn three_sends(client: &IntegrationClient) -> tokio::task::JoinSet<Result<u16, Error>> {
+    let send = |client: IntegrationClient| async move {
+        let request = Request::get("v", "/x").deadline(3_600 * SECOND);
+        client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
+    };
+    (0..3).map(|_| send(client.clone())).collect()
+}
+
 /// The limit has one unit in a time that is longer than a token lives.
 #[tokio::test(start_paused = true)]
 async fn token_that_lives_shorter_than_each_wait_is_sent() {
     let limit = LIMIT.replace("20", "1").replace("1s", "40s");
     let transport = vendor(Duration::ZERO, 10 * SECOND, Duration::ZERO);
     let client = client(&transport, &limit).await;
-    let mut sends = tokio::task::JoinSet::new();
-    for _ in 0..3 {
-        let client = client.clone();
-        sends.spawn(async move {
-            let request = Request::get("v", "/x").deadline(3_600 * SECOND);
-            client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
-        });
-    }
+    let mut sends = three_sends(&client);
     let begun = now();
     while let Some(sent) = sends.join_next().await {
         sent.unwrap().unwrap();
@@ -143,14 +145,7 @@ async fn token_of_a_source_refused_in_the_wait_is_replaced() {
         async move { Ok(token) }
     });
     let client = client.build().await.unwrap();
-    let mut sends = tokio::task::JoinSet::new();
-    for _ in 0..3 {
-        let client = client.clone();
-        sends.spawn(async move {
-            let request = Request::get("v", "/x").deadline(3_600 * SECOND);
-            client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
-        });
-    }
+    let mut sends = three_sends(&client);
     while let Some(sent) = sends.join_next().await {
         assert_eq!(sent.unwrap().unwrap(), 200);
     }
