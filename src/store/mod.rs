@@ -62,6 +62,7 @@ mod mounts;
 mod opened;
 mod opening;
 pub(crate) mod owners;
+mod path_text;
 mod pieces;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -103,6 +104,7 @@ use self::config_copies::ConfigCopies;
 pub(crate) use self::driver::STATEMENTS;
 use self::driver::{Connect, DbError, DbKind};
 use self::owners::Registration;
+use self::path_text::path_text;
 use self::problems::Problems;
 use self::seal::Sealer;
 use crate::BoxFuture;
@@ -384,7 +386,7 @@ impl fmt::Debug for Store {
     /// Shows the path of a SQLite file. For PostgreSQL it shows no URL, because the URL may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.backend {
-            Backend::Sqlite(path) => write!(f, "{}", path.display()),
+            Backend::Sqlite(path) => f.write_str(&path_text(path)),
             Backend::Postgres(_) => f.write_str("PostgreSQL"),
             Backend::Unknown(scheme) => write!(f, "{scheme}"),
         }

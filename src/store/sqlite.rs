@@ -12,6 +12,7 @@ use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, Sql
 use sqlx::{ConnectOptions, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
+use super::path_text::path_text;
 use crate::BoxFuture;
 use crate::clock::MachineTime;
 use crate::error::Error;
@@ -47,10 +48,10 @@ struct SqliteFile {
 
 /// A connector to the file at `path`, which is created if it does not exist.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
-    let shown = path.display();
+    let shown = path_text(path);
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            let folder = folder.display();
+            let folder = path_text(folder);
             return Err(Error::config(format!("store {shown}: the folder {folder} does not exist; create it first")));
         }
         _ => {}
@@ -112,7 +113,7 @@ pub(super) struct WorkLock {
 /// database. It lies beside the file that `path` resolves to, so that all symbolic links to the database lead to one
 /// lock.
 pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
-    let shown = path.display();
+    let shown = path_text(path);
     let real = path.canonicalize().map_err(|error| {
         Error::config(format!("store {shown}: the path cannot be resolved: {error}")).with_source(error)
     })?;
@@ -126,7 +127,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
             }
             _ => "",
         };
-        let message = format!("store {shown}: the lock {} cannot be created: {error}{hint}", lock.display());
+        let message = format!("store {shown}: the lock {} cannot be created: {error}{hint}", path_text(&lock));
         Error::config(message).with_source(error)
     };
     let mut options = OpenOptions::new();
@@ -154,7 +155,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
 
 /// The error for a second process that wants to work on the file.
 pub(super) fn works_elsewhere(path: &Path) -> Error {
-    let shown = path.display();
+    let shown = path_text(path);
     Error::store_in_use(format!(
         "store {shown}: another process works on this file; one may work, any number may enqueue and read. \
          Leave `work` out here, or use PostgreSQL for several working processes"

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::driver::Connect;
+use super::path_text::path_text;
 use crate::error::Error;
 
 /// Never constructed.
@@ -12,7 +13,7 @@ pub(super) struct WorkLock {
 }
 
 fn off(path: &Path) -> Error {
-    let path = path.display();
+    let path = path_text(path);
     Error::config(format!("store {path}: SQLite is not compiled in; enable the feature `sqlite`"))
 }
 

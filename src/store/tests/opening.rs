@@ -37,6 +37,15 @@ mod sqlite {
     }
 
     #[tokio::test]
+    async fn long_path_is_shortened_in_messages() {
+        let (folder, long) = (folder(), "l".repeat(5_000));
+        for path in [folder.join(&long), folder.join(&long).join("store.db"), folder.join(format!("{long}/{long}"))] {
+            let message = refusal_text(Store::sqlite(path).open(false).await);
+            assert!(message.chars().count() < 1_000 && message.contains("lll…lll"), "{message}");
+        }
+    }
+
+    #[tokio::test]
     async fn file_of_another_format_is_refused() {
         let path = folder().join("store.db");
         std::fs::write(&path, "a letter to my aunt. ".repeat(100)).unwrap();
