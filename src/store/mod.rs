@@ -28,7 +28,8 @@
 //! # Guarantees with SQLite
 //! The file uses `WAL` and `synchronous = FULL`, so every acknowledged write is on the disk. One process works on a
 //! file at a time; other processes may enqueue and read. The file cannot lie on a network drive; such a path is refused
-//! if the drive is recognised (on Linux).
+//! if the drive is recognised (on Linux). A file with a second name is refused, because SQLite's log lies beside one of
+//! them: a hard link (on Unix), or a single file that is mounted (on Linux). Symbolic links and mounted folders are fine.
 
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),

@@ -1,4 +1,5 @@
-//! Detects whether a file is on a network file system, where SQLite's locks and shared memory do not work.
+//! Detects whether a file is on a network file system, where SQLite's locks and shared memory do not work, and whether
+//! it is mounted by itself, without SQLite's files beside it.
 //!
 //! Linux lists the mounts in a file; on other systems nothing is known, and no path is refused.
 
@@ -34,19 +35,31 @@ pub(super) fn network(path: &Path) -> Option<String> {
     (program || NETWORK.contains(&kind)).then(|| kind.to_owned())
 }
 
+/// Whether the file at `path` is a mount point: a bind mount of this file alone.
+pub(super) fn is_mount_point(path: &Path) -> bool {
+    let (Ok(file), Ok(mounts)) = (path.canonicalize(), std::fs::read_to_string("/proc/self/mountinfo")) else {
+        return false;
+    };
+    is_point(&mounts, &file)
+}
+
+fn is_point(mounts: &str, file: &Path) -> bool {
+    points(mounts).any(|(point, _)| Path::new(&point) == file)
+}
+
+/// The mount points and the types of what is mounted there.
+fn points(mounts: &str) -> impl Iterator<Item = (String, &str)> {
+    mounts.lines().filter_map(|line| {
+        // "36 35 98:0 /root /mount/point options - kind source options"
+        let (left, right) = line.split_once(" - ")?;
+        Some((unescaped(left.split(' ').nth(4)?), right.split(' ').next()?))
+    })
+}
+
 /// The type of the mount that contains `folder`: the mount point with the longest path, and the last of equal ones.
 fn kind_of<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
-    let mut found: Option<(usize, &str)> = None;
-    for line in mounts.lines() {
-        // "36 35 98:0 /root /mount/point options - kind source options"
-        let Some((left, right)) = line.split_once(" - ") else { continue };
-        let (Some(point), Some(kind)) = (left.split(' ').nth(4), right.split(' ').next()) else { continue };
-        let point = unescaped(point);
-        if folder.starts_with(&point) && found.is_none_or(|(length, _)| point.len() >= length) {
-            found = Some((point.len(), kind));
-        }
-    }
-    found.map(|(_, kind)| kind)
+    let around = points(mounts).filter(|(point, _)| folder.starts_with(point));
+    around.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind)
 }
 
 /// Decodes blanks and the like, which are written as a backslash and three octal digits.
@@ -75,6 +88,23 @@ mod tests {
         assert_eq!(kind("/srv/my disk/x"), Some("xfs"));
         assert_eq!(kind("/home/me/far"), Some("fuse.sshfs"));
         assert_eq!(kind_of("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn mounted_file_is_a_mount_point() {
+        let mounts = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                      63 27 254:0 /srv/jobs.db /data/my\\040jobs.db rw,relatime - ext4 /dev/vda rw\n\
+                      64 27 254:0 /srv/all /srv/all rw,relatime - ext4 /dev/vda rw\n";
+        assert!(is_point(mounts, Path::new("/data/my jobs.db")));
+        for path in ["/data/my jobs.db-wal", "/data", "/srv/jobs.db", "/srv/all/jobs.db", "/data/my"] {
+            assert!(!is_point(mounts, Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn file_of_its_folder_is_no_mount_point() {
+        assert!(!is_mount_point(&std::env::current_exe().unwrap()));
+        assert!(!is_mount_point(&std::env::temp_dir().join("no-such-file")));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
         };
         return Err(Error::config(format!("store {shown}: {why}: {error}")).with_source(error));
     }
+    if let Some(why) = second_name(path) {
+        return Err(Error::config(format!("store {shown}: {why}")));
+    }
     Ok(Arc::new(SqliteFile {
         path: path.to_owned(),
         #[cfg(unix)]
@@ -96,6 +99,32 @@ fn made_and_writable(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     rustix::fs::access(path, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)?;
     Ok(())
+}
+
+/// Says why the file may be in use by a second name, if it may. SQLite's log and its index, and our lock, lie beside the
+/// name by which a process opens the file: two processes with two names would not see each other's, damage the file and
+/// send its jobs twice.
+///
+/// A second name that a file in use gets later does no harm: the next process is refused by either name.
+fn second_name(path: &Path) -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let links = std::fs::metadata(path).map_or(1, |file| file.nlink());
+        if links > 1 {
+            return Some(format!(
+                "the file has {links} names (hard links), and SQLite keeps a log of its own beside each: processes that open \
+                 it by different names would damage it. Stop those that use it and remove the other names (`find FOLDER \
+                 -samefile FILE` lists them), but keep the one with a -wal beside it; or use a copy of both"
+            ));
+        }
+    }
+    super::mounts::is_mount_point(path).then(|| {
+        "the file is mounted by itself (a bind mount of a single file), and SQLite's log beside it is not: processes that \
+         open the file elsewhere would not see the log and damage the file, and a container's end would delete the log with \
+         accepted jobs. Mount the folder of the file instead"
+            .to_owned()
+    })
 }
 
 /// The exclusive right to work on the jobs of a file. The operating system releases it when the process ends, however

@@ -34,6 +34,36 @@ async fn new_run_begins_when_the_store_is_free() {
     assert_eq!((place.effects(), place.vendor.summary().arrived), ((41, 41), 41), "nothing is sent again");
 }
 
+/// A container may mount the file without its folder. The test needs the right to mount in a namespace of its own; where
+/// a user has no such right, it checks nothing.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn store_mounted_without_its_folder_is_refused() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=3);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0]);
+    place.write("mounted.sqlite", "");
+    let program = env!("CARGO_BIN_EXE_integration-client");
+    let mounts = "mount --bind jobs.jsonl.sqlite mounted.sqlite || exit 77";
+    let commands = ["status --store mounted.sqlite", "run jobs.jsonl --store mounted.sqlite --vendors vendors.toml"];
+    for command in commands {
+        let line = format!("{mounts}; exec {program} {command}");
+        let mut mounting = Command::new("unshare");
+        mounting.args(["--map-root-user", "--mount", "bash", "-c", &line]).current_dir(&place.folder);
+        mounting.env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra");
+        let Ok(child) = mounting.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() else {
+            return;
+        };
+        let ran = wait(child).await;
+        if ran.code == 77 || ran.err.starts_with("unshare: ") {
+            return;
+        }
+        assert_eq!(ran.code, 2, "{command}: {}", ran.err);
+        assert!(ran.err.contains("Mount the folder of the file instead"), "{command}: {}", ran.err);
+    }
+    assert_eq!(place.vendor.summary().arrived, 3, "nothing is sent again");
+}
+
 #[cfg(unix)]
 const ARGS: [&str; 3] = ["jobs.jsonl", "--out", "results.jsonl"];
 

@@ -45,6 +45,26 @@ mod sqlite {
         }
     }
 
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn file_with_two_names_is_refused() {
+        let folder = folder();
+        let (path, link) = (folder.join("store.db"), folder.join("link.db"));
+        let first = open(&Store::sqlite(&path)).await;
+        std::fs::hard_link(&path, &link).unwrap();
+        for name in [&path, &link] {
+            let store = Store::sqlite(name);
+            for work in [false, true] {
+                let message = refusal_text(store.clone().open(work).await);
+                assert!(message.contains("has 2 names") && message.contains("-samefile"), "{message}");
+            }
+            assert!(store.open_capacity().await.is_err());
+        }
+        accept(&first, job("a")).await;
+        std::fs::remove_file(&link).unwrap();
+        accept(&open(&Store::sqlite(&path)).await, job("a")).await;
+    }
+
     #[tokio::test]
     async fn file_of_another_format_is_refused() {
         let path = folder().join("store.db");
