@@ -3,6 +3,9 @@
 //! A thread of its own waits for signals, so that no blocked write and no busy runtime delays them. The first signal
 //! asks the command to end in good order. After the second signal the process ends within [`LAST`] with exit code 3, even if the
 //! command does not react; a third ends it at once.
+//!
+//! On Linux a file that reaches the limit on its size (`ulimit -f`) ends no process that listens here: the write fails,
+//! as on a full disk.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -73,10 +76,17 @@ impl Signals {
 #[cfg(unix)]
 struct Heard([Option<tokio::signal::unix::Signal>; 2]);
 
+/// SIGXFSZ, for which tokio has no name. It has another number on MIPS alone, where this one is of no consequence.
+#[cfg(target_os = "linux")]
+const FILE_TOO_LARGE: i32 = 25;
+
 #[cfg(unix)]
 impl Heard {
     fn new() -> Heard {
         use tokio::signal::unix::{SignalKind, signal};
+        // The handler stays when its `Signal` is dropped. With it, a write beyond the limit fails with EFBIG.
+        #[cfg(target_os = "linux")]
+        let _ = signal(SignalKind::from_raw(FILE_TOO_LARGE));
         Heard([SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok()))
     }
 

@@ -296,7 +296,8 @@ fn error(error: sqlx::Error) -> DbError {
         5 | 6 => (DbKind::Again, "; another process has kept it locked for long"),
         7 => (DbKind::Storage, "; this process has no memory left"),
         8 => (DbKind::Storage, "; make the file and its folder writable for this process"),
-        10 => (DbKind::Storage, "; the disk fails"),
+        // Also where a file would grow above a quota or the process's limit.
+        10 => (DbKind::Storage, "; the disk fails, or the file must not grow further (`ulimit -f`, a quota)"),
         11 => (
             DbKind::Damaged,
             "; the file is damaged: restore it from a copy, or save what `sqlite3 FILE .recover` finds",
