@@ -14,6 +14,7 @@ mod dead_letters;
 mod inspect;
 mod intake;
 mod interrupt;
+mod key_files;
 mod metrics;
 mod notes;
 mod operators;

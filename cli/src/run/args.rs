@@ -67,8 +67,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) keep_going: bool,
 
-    /// Checks every line that the run would still send, and estimates how long the jobs take. Sends nothing, and does not change the
-    /// store. The estimate leaves out the limits of endpoints.
+    /// Checks every line that the run would still send, and estimates how long the jobs take, with those that wait in the store. Sends
+    /// nothing, and does not change the store. The estimate leaves out the limits of endpoints.
     #[arg(long)]
     pub(super) dry_run: bool,
 

@@ -1,5 +1,5 @@
-//! `run --dry-run`: checks that every line is a job, and estimates how long the jobs would take. Nothing is sent, and
-//! the run's store is not written.
+//! `run --dry-run`: checks that every line is a job, and estimates how long the jobs would take, with those that wait in
+//! the run's store. Nothing is sent, and the run's store is not written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -9,26 +9,30 @@ use std::time::Duration;
 
 use integration_client::clock::Clock;
 use integration_client::store::Store;
-use integration_client::{Error, IntegrationClient, Priority};
+use integration_client::{Error, ErrorKind, IntegrationClient, Priority};
 
 use super::args::{Args, name};
 use super::deadlines::{Deadlines, Late};
 use super::feed::{self, SAID};
 use super::input::Input;
-use super::key_files::KeyFiles;
 use super::keys;
 use super::prepare::{Beginning, Checks};
+use super::results::LaneTier;
 use super::sent::Sent;
 use crate::connect::{Named, in_words};
+use crate::key_files::{self, KeyFiles};
 use crate::output::{Failure, Outcome, Screen, table};
 use crate::text::{count, span, thousands64};
 
 /// Tenant, vendor and the name of the priority. The table is sorted by them.
 type Lane = (String, String, String);
 
-/// The number of jobs of a lane, and their total cost by kind of points.
+/// The number of jobs of a lane, and the total cost of those that were read, by kind of points.
 struct Load {
     priority: Priority,
+    /// Jobs that wait in the store from before. They are sent first.
+    waiting: u64,
+    /// Jobs of the lines that the dry run has read.
     jobs: u64,
     points: BTreeMap<Arc<str>, u64>,
     deadlines: Deadlines,
@@ -36,11 +40,16 @@ struct Load {
 
 impl Load {
     fn of(priority: Priority) -> Load {
-        Load { priority, jobs: 0, points: BTreeMap::new(), deadlines: Deadlines::default() }
+        Load { priority, waiting: 0, jobs: 0, points: BTreeMap::new(), deadlines: Deadlines::default() }
+    }
+
+    /// The number of jobs that the run would send.
+    fn all(&self) -> u64 {
+        self.waiting + self.jobs
     }
 
     /// How long the first `jobs` jobs take if no other lane sends; `None` if that is not known. Each of them is taken to
-    /// cost as much as the others.
+    /// cost as much as those that were read; if none was read, what a request costs that states nothing.
     fn takes(
         &self,
         jobs: u64,
@@ -50,7 +59,11 @@ impl Load {
     ) -> Result<Option<Duration>, Error> {
         let part = |sum: u64| (u128::from(sum) * u128::from(jobs) / u128::from(self.jobs.max(1))) as u64;
         let points: Vec<(&str, u64)> = self.points.iter().map(|(kind, sum)| (&**kind, part(*sum))).collect();
-        Ok(client.estimate_points(tenant, vendor, self.priority, jobs, &points)?.expected)
+        match client.estimate_points(tenant, vendor, self.priority, jobs, &points) {
+            // The configuration no longer has the tenant of jobs that wait in the store.
+            Err(error) if matches!(error.kind(), ErrorKind::UnknownTenant | ErrorKind::UnknownVendor) => Ok(None),
+            estimate => Ok(estimate?.expected),
+        }
     }
 }
 
@@ -87,13 +100,15 @@ async fn rows(named: &Named) -> Result<Vec<(String, String)>, Failure> {
     Ok(rows)
 }
 
-/// What the run's store holds of the input.
+/// What the run's store holds.
 #[derive(Default)]
 struct Stored {
     /// Lines of the input that an earlier run has read; the input is read up to their end.
     read: u64,
     /// Jobs of those lines that were not sent yet.
-    waiting: u64,
+    waiting: Vec<(LaneTier, u64)>,
+    /// The lanes of all jobs that wait in the store. The run would also send those of other runs.
+    lanes: BTreeSet<keys::Lane>,
     /// The lines that the run would not send again.
     sent: Option<Sent>,
 }
@@ -106,6 +121,8 @@ impl Stored {
     async fn read(args: &Args, checks: Checks<'_>, named: &Named, input: &mut Input) -> Result<Stored, Failure> {
         let mut stored = Stored::default();
         let Some(client) = open(named).await? else { return Ok(stored) };
+        let queues = client.outbox().queues(10_000).await?;
+        stored.lanes = queues.into_iter().map(|queue| (queue.tenant, queue.vendor)).collect();
         // A batch that does not exist would be created.
         if client.outbox().batches().await?.contains(&name(args)) {
             let batch = client.outbox().batch(&name(args)).await?;
@@ -113,7 +130,7 @@ impl Stored {
             match Beginning::of(args, checks, named, &batch, counts, input).await? {
                 Beginning::New | Beginning::Anew => {}
                 Beginning::GoOn(mark, sent) => {
-                    (stored.read, stored.waiting) = (mark.lines, counts.waiting);
+                    (stored.read, stored.waiting) = (mark.lines, batch.waiting_by_lane().await?);
                     stored.sent = sent.map(|(sent, _)| sent);
                 }
                 Beginning::Changed(sent) => stored.sent = Some(sent),
@@ -146,9 +163,14 @@ pub(super) async fn run(
     let client = builder.without_watching().build().await?;
     let batch = client.outbox().batch("dry run").await?;
     let checks = Checks { client: &client, batch: &batch };
-    let Stored { read, waiting, mut sent } = Stored::read(args, checks, named, &mut input).await?;
+    let stored = Stored::read(args, checks, named, &mut input).await?;
+    let Stored { read, waiting: left, lanes: of_store, mut sent } = stored;
     let mut out = anstream::stdout();
     let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
+    for ((tenant, vendor, priority), jobs) in left {
+        let lane = (tenant, vendor, priority.to_string());
+        lanes.entry(lane).or_insert_with(|| Load::of(priority)).waiting = jobs;
+    }
     let (mut invalid, mut before, mut late) = (0_u64, read, Late::default());
     let shown = input.shown.clone();
     let mut pages = feed::pages(input, clock);
@@ -178,7 +200,8 @@ pub(super) async fn run(
                         *load.points.entry(kind).or_default() += u64::from(units);
                     }
                     if let Some(deadline) = deadline {
-                        late.keep(&mut load.deadlines, load.jobs, deadline, line.number);
+                        let number = load.all();
+                        late.keep(&mut load.deadlines, number, deadline, line.number);
                     }
                 }
                 Err(why) => {
@@ -200,25 +223,30 @@ pub(super) async fn run(
     let mut latest = Some(Duration::ZERO);
     let mut estimates = Vec::new();
     for ((tenant, vendor, tier), load) in &lanes {
-        let takes = load.takes(load.jobs, &client, tenant, vendor)?;
+        let takes = load.takes(load.all(), &client, tenant, vendor)?;
         tokio::task::yield_now().await;
-        late.look(&load.deadlines, load.jobs, |jobs| load.takes(jobs, &client, tenant, vendor)).await?;
+        late.look(&load.deadlines, load.all(), |jobs| load.takes(jobs, &client, tenant, vendor)).await?;
         latest = latest.zip(takes).map(|(latest, takes)| latest.max(takes));
         let shown = takes.map_or_else(|| "not known".to_owned(), about);
-        estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(load.jobs), shown]);
+        estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(load.all()), shown]);
     }
     if !estimates.is_empty() {
         let header = ["tenant", "vendor", "priority", "jobs", "takes alone"];
         write!(out, "{}", table(screen, &header, estimates, &[3, 4]))?;
         writeln!(out)?;
     }
-    let of_lanes: BTreeSet<(&str, &str)> = lanes.keys().map(|(tenant, vendor, _)| (&**tenant, &**vendor)).collect();
+    let own: BTreeSet<keys::Lane> = lanes.keys().map(|(tenant, vendor, _)| (tenant.clone(), vendor.clone())).collect();
     let files = KeyFiles::default();
-    for (tenant, vendor) in of_lanes {
-        if let Some(what) = keys::missing(&files, &client, tenant, vendor).await {
-            writeln!(out, "warning: {tenant} at {vendor}: {what}; the run would send none of its jobs")?;
+    for (tenant, vendor) in own.union(&of_store) {
+        if let Some(what) = key_files::missing(&files, &client, tenant, vendor).await {
+            let of_others = match own.contains(&(tenant.clone(), vendor.clone())) {
+                true => "",
+                false => " of other runs in this store",
+            };
+            writeln!(out, "warning: {tenant} at {vendor}: {what}; the run would send none of its jobs{of_others}")?;
         }
     }
+    let waiting = lanes.values().map(|load| load.waiting).sum::<u64>();
     let jobs = lanes.values().map(|load| load.jobs).sum::<u64>();
     if let Some(late) = late.shown(jobs) {
         writeln!(out, "warning: {late}")?;

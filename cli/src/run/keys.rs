@@ -11,7 +11,7 @@ use integration_client::config::CredentialRef;
 use tokio::sync::watch;
 
 use super::feed::SAID;
-use super::key_files::{IsThere, KeyFiles};
+use crate::key_files::{IsThere, KeyFiles, key, missing, unset};
 use crate::notes;
 use crate::text::quoted;
 
@@ -260,32 +260,6 @@ impl PausedLanes {
             ));
         }
     }
-}
-
-/// What is missing, if the key of a lane is not there: its environment variable is not set, or its file does not exist.
-/// `None` also if that is not known soon.
-pub(super) async fn missing(
-    files: &KeyFiles,
-    client: &IntegrationClient,
-    tenant: &str,
-    vendor: &str,
-) -> Option<String> {
-    match key(client, tenant, vendor)? {
-        CredentialRef::Env(name) => unset(&name),
-        CredentialRef::File(path) => files.is_missing(&path).await.then(|| format!("file:{path} does not exist")),
-        _ => None,
-    }
-}
-
-fn unset(name: &str) -> Option<String> {
-    std::env::var_os(name).is_none().then(|| format!("env:{name} is not set in this process"))
-}
-
-/// Where the key of a lane is; `None` if it has none, or takes its access tokens from an OAuth server.
-fn key(client: &IntegrationClient, tenant: &str, vendor: &str) -> Option<CredentialRef> {
-    let config = client.config().current();
-    let tenant = config.tenant(tenant, vendor).ok()?;
-    tenant.credential.clone().filter(|_| tenant.oauth.is_none())
 }
 
 /// The reference to the secret in the configuration, for messages.

@@ -16,7 +16,6 @@
 //! | `active.rs` | a run under way: events, progress, and how it ends |
 //! | `progress.rs`, `finish.rs`, `account.rs` | what a run shows on its way, at its end, and its summary |
 //! | `troubles.rs`, `keys.rs` | problems with tenants; the lanes that are paused because of their keys |
-//! | `key_files.rs` | whether key files exist |
 //! | `console.rs` | `--console` |
 //! | `dry.rs`, `deadlines.rs` | `--dry-run`; which jobs cannot be sent before their deadlines |
 
@@ -31,7 +30,6 @@ mod feed;
 mod finish;
 mod input;
 mod job;
-mod key_files;
 mod keys;
 mod prepare;
 mod progress;

@@ -100,6 +100,40 @@ async fn jobs_without_secret_wait_and_are_reported() {
     assert_eq!((ran.figures(), ran.code), ([150, 0, 0], 0), "{}", ran.err);
 }
 
+/// The first run has read the whole file, so the dry run reads no job whose tenant has no key.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_counts_the_jobs_that_wait() {
+    let place = RunFolder::new(FakeVendor::builder().limit(VendorLimit::sliding_window(10, 60 * SECOND))).await;
+    let jobs = (1..=40).map(|number| job("umbra", &format!("/{number}"))).collect::<String>() + &job("acme", "/41");
+    place.write("jobs.jsonl", &jobs);
+    let run = async |args: &[&str]| {
+        let mut command = place.command(&[&["run"], args, &["--vendors", "vendors.toml"]].concat());
+        wait(command.env_remove("IC_RUN_KEY_2").spawn().unwrap()).await
+    };
+    let ran = run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1, 0, 0], 2), "{}", ran.err);
+    let last = |dry: &ProcessOutput| dry.out.lines().last().unwrap_or_default().to_owned();
+    let warning =
+        "warning: umbra at v: env:IC_RUN_KEY_2 is not set in this process; the run would send none of its jobs";
+    let dry = run(&["jobs.jsonl", "--dry-run"]).await;
+    assert!(dry.code == 0 && dry.out.contains(&format!("{warning}\n")), "{} {}", dry.out, dry.err);
+    let before = "41 lines were read before, of which 40 jobs wait to be sent; they take ";
+    assert!(last(&dry).starts_with(&format!("jobs.jsonl: no jobs, {before}")), "{}", dry.out);
+    assert!(!last(&dry).contains("less than"), "30 of the jobs wait for the limit: {}", dry.out);
+    let row = dry.out.lines().find(|line| line.starts_with("umbra ")).unwrap_or_default();
+    assert!(row.contains(" 40 "), "{}", dry.out);
+    // A job that is added waits behind those.
+    place.write("jobs.jsonl", &(jobs + &job("umbra", "/42").replacen('{', "{\"deadline\":\"20s\",", 1)));
+    let dry = run(&["jobs.jsonl", "--dry-run"]).await;
+    assert!(last(&dry).starts_with(&format!("jobs.jsonl: 1 job, {before}")), "{}", dry.out);
+    assert!(dry.out.contains("1 of 1 jobs cannot be sent before its deadline (line 42)"), "{}", dry.out);
+    // The run of another file sends what waits in its store.
+    place.write("other.jsonl", &job("acme", "/43"));
+    let dry = run(&["other.jsonl", "--dry-run", "--store", "jobs.jsonl.sqlite"]).await;
+    assert!(dry.out.contains(&format!("{warning} of other runs in this store\n")), "{} {}", dry.out, dry.err);
+    assert_eq!(place.vendor.summary().arrived, 1);
+}
+
 /// The store holds jobs of another file, whose key is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_key_of_another_run_decides_nothing() {

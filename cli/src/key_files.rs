@@ -1,5 +1,5 @@
-//! Looks whether key files exist. A look at a file on a mount that does not answer may take for ever, so each look has
-//! a thread of its own, and nothing waits for it for long.
+//! Looks whether the keys of tenants are there. A look at a file on a mount that does not answer may take for ever, so
+//! each look has a thread of its own, and nothing waits for it for long.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use integration_client::IntegrationClient;
+use integration_client::config::CredentialRef;
 use tokio::sync::watch;
 
 /// The most looks at once. Looks that do not end keep their threads, and the run needs threads for other things.
@@ -17,7 +19,7 @@ const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A look's result: whether the file is there, also if it cannot be told. `None` until the look has ended.
-pub(super) type IsThere = watch::Receiver<Option<bool>>;
+pub(crate) type IsThere = watch::Receiver<Option<bool>>;
 
 struct Look {
     is_there: IsThere,
@@ -27,7 +29,7 @@ struct Look {
 
 /// The looks that are under way, by path. Clones share their content.
 #[derive(Clone)]
-pub(super) struct KeyFiles {
+pub(crate) struct KeyFiles {
     looks: Rc<RefCell<HashMap<String, Look>>>,
     exists: fn(&Path) -> io::Result<bool>,
 }
@@ -40,7 +42,7 @@ impl Default for KeyFiles {
 
 impl KeyFiles {
     /// Whether no further look can begin now.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let mut looks = self.looks.borrow_mut();
         looks.retain(|_, look| look.is_there.borrow().is_none());
         looks.len() >= MOST
@@ -48,7 +50,7 @@ impl KeyFiles {
 
     /// Begins a look, or joins the one at this path that is under way. `None` if that one is slow, or if there are too
     /// many.
-    pub(super) fn look(&self, path: &str) -> Option<IsThere> {
+    pub(crate) fn look(&self, path: &str) -> Option<IsThere> {
         let is_full = self.is_full();
         let mut looks = self.looks.borrow_mut();
         if let Some(look) = looks.get(path) {
@@ -67,7 +69,7 @@ impl KeyFiles {
     }
 
     /// Whether a file is missing; `false` if that is not known within [`PATIENCE`].
-    pub(super) async fn is_missing(&self, path: &str) -> bool {
+    pub(crate) async fn is_missing(&self, path: &str) -> bool {
         let Some(mut is_there) = self.look(path) else { return false };
         let slow = self.looks.borrow().values().filter(|look| look.is_slow).count();
         let patience = PATIENCE / u32::try_from(slow).unwrap_or(u32::MAX).saturating_add(1);
@@ -79,6 +81,33 @@ impl KeyFiles {
         };
         told.is_ok_and(|is_there| *is_there == Some(false))
     }
+}
+
+/// What is missing, if the key of a lane is not there: its environment variable is not set, or its file does not exist.
+/// `None` also if that is not known soon.
+pub(crate) async fn missing(
+    files: &KeyFiles,
+    client: &IntegrationClient,
+    tenant: &str,
+    vendor: &str,
+) -> Option<String> {
+    match key(client, tenant, vendor)? {
+        CredentialRef::Env(name) => unset(&name),
+        CredentialRef::File(path) => files.is_missing(&path).await.then(|| format!("file:{path} does not exist")),
+        _ => None,
+    }
+}
+
+/// What is missing, if an environment variable is not set.
+pub(crate) fn unset(name: &str) -> Option<String> {
+    std::env::var_os(name).is_none().then(|| format!("env:{name} is not set in this process"))
+}
+
+/// Where the key of a lane is; `None` if it has none, or takes its access tokens from an OAuth server.
+pub(crate) fn key(client: &IntegrationClient, tenant: &str, vendor: &str) -> Option<CredentialRef> {
+    let config = client.config().current();
+    let tenant = config.tenant(tenant, vendor).ok()?;
+    tenant.credential.clone().filter(|_| tenant.oauth.is_none())
 }
 
 #[cfg(test)]
