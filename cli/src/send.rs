@@ -18,6 +18,7 @@ use self::known::{Known, Stage};
 use crate::connect::{self, Configuration, Named};
 use crate::dead_letters;
 use crate::interrupt::Signals;
+use crate::key_files::{self, KeyFiles};
 use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::{count, duration};
@@ -215,7 +216,19 @@ impl Args {
             None => (self.builder(&named)?.build().await?, false),
         };
         self.kinds_are_known(&client)?;
+        if works && let Some(why) = self.missing_key(&client).await {
+            client.shutdown(Duration::from_secs(1)).await;
+            return Err(Failure::Input(format!("{why}; correct it and run the same command again. Nothing was sent")));
+        }
         self.as_job(client, works, &named, request, known).await
+    }
+
+    /// Why this process can send no request of the tenant, if the tenant's key is not there: a job of it would wait here
+    /// until its deadline.
+    async fn missing_key(&self, client: &IntegrationClient) -> Option<String> {
+        let (tenant, vendor) = (&self.tenant, &self.vendor);
+        let what = key_files::missing(&KeyFiles::default(), client, tenant, vendor).await?;
+        Some(format!("tenant {tenant}, vendor {vendor}: {what}"))
     }
 
     fn builder(&self, named: &Named) -> Result<IntegrationClientBuilder, Failure> {
@@ -318,6 +331,10 @@ impl Args {
                     }
                     match self.worker(named).await {
                         Ok(Some(worker)) => {
+                            if let Some(why) = self.missing_key(&worker).await {
+                                worker.shutdown(Duration::from_secs(1)).await;
+                                return Err(Failure::Input(format!("{why}, and no other process works on the store")));
+                            }
                             (client, works) = (worker, true);
                             let id = receipt.id();
                             receipt = client.outbox().adopt(&id, &self.tenant, &self.vendor, self.priority)?;

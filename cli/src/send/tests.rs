@@ -1,4 +1,4 @@
-//! `send --store` while its store fails.
+//! `send --store` while its store fails, and while nobody can send its job.
 
 #![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
 
@@ -158,4 +158,27 @@ async fn command_for_the_letter_names_the_store_as_one_word() {
     assert!(matches!(sending.as_job().await.unwrap(), End::GivenUp(Outcome::Found)));
     let said = sending.known.said().await;
     assert!(said.ends_with(&format!(" --store '{}'", sending.named.shown())), "{said}");
+}
+
+/// The process that worked on the store has ended, and this one has no key.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_nobody_can_send_ends_the_command() {
+    let folder = std::env::temp_dir().join(format!("ic-send-{}-keyless", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (vendors, store) = (folder.join("vendors.toml"), folder.join("jobs.sqlite"));
+    let entry = "[vendors.v]\nbase_url = \"http://127.0.0.1:9\"\nauth = { scheme = \"bearer\" }\nunpublished = true\n\
+                 [[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"env:IC_SEND_NO_SUCH_KEY\"\n";
+    std::fs::write(&vendors, entry).unwrap();
+    let args = Parsed::parse_from(["send", "acme", "v", "/jobs", "-d", "{}", "--vendors", vendors.to_str().unwrap()]);
+    let (args, named, known) = (args.args, Named::new(store.to_str().unwrap()), Known::default());
+    let client = args.builder(&named).unwrap().build().await.unwrap();
+    let job = args.as_job(client, false, &named, args.request().unwrap(), &known);
+    let job = tokio::time::timeout(Duration::from_secs(30), job).await.expect("it does not wait for its deadline");
+    let failure = job.err().unwrap();
+    assert!(failure.to_string().contains("env:IC_SEND_NO_SUCH_KEY is not set in this process"), "{failure}");
+    assert!(known.is_job(), "the job is there for the next process that works on the store");
+    let said = known.said().await;
+    assert!(said.starts_with("it waits as job "), "{said}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }

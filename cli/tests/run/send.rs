@@ -1,4 +1,5 @@
-//! `send` without a store: what it says of a request whose response it does not have, or which the vendor refused.
+//! `send`, mostly without a store: what it says of a request whose response it does not have, or which the vendor
+//! refused.
 
 use integration_client::testing::{Fault, When};
 
@@ -131,4 +132,20 @@ async fn status_is_printed_as_inspect_reads_it() {
     place.write("response.txt", &ran.out);
     let inspect = wait(place.command(&["inspect", "response.txt"]).spawn().unwrap()).await;
     assert!(inspect.out.starts_with("HTTP 422 Unprocessable Entity, "), "{}{}", inspect.out, inspect.err);
+}
+
+/// Without its key the job would wait for its deadline, and nobody would know why.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_key_is_named_at_once() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let began = now();
+    let args = ["send", "acme", "v", "/labels", "--store", "s.sqlite", "--vendors", "vendors.toml"];
+    let ran = wait(place.command(&args).env_remove("IC_RUN_KEY").spawn().unwrap()).await;
+    let said = "error: tenant acme, vendor v: env:IC_RUN_KEY is not set in this process; correct it and run the same command \
+                again. Nothing was sent\n";
+    assert!(ran.code == 2 && ran.out.is_empty() && ran.err.ends_with(said), "{} {}{}", ran.code, ran.out, ran.err);
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
+    let status = wait(place.command(&["status", "--store", "s.sqlite", "--json"]).spawn().unwrap()).await;
+    let seen: Value = serde_json::from_str(&status.out).unwrap();
+    assert_eq!(seen["queues"], serde_json::json!([]), "no job is left behind: {}", status.out);
 }
