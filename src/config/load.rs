@@ -1,11 +1,13 @@
 //! Turns sources into a validated configuration.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::entry::TenantEntry;
 use super::format::{File, VendorEntry};
+use super::lists::check_lists;
 use super::parse::parse;
 use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
@@ -14,8 +16,6 @@ use super::vendor::{Tenant, Vendor};
 use super::{Caller, Limit, Scope, Sharing, TokenAccounts, overlay, suggest, validate};
 use crate::Error;
 
-/// The most default headers of one vendor.
-const MAX_HEADERS: usize = 64;
 const MAX_WARNINGS: usize = 100;
 /// The most callers: the gateway compares each request's token with those of all callers.
 const MAX_CALLERS: usize = 1000;
@@ -38,7 +38,7 @@ pub(super) struct Loaded {
 struct Stack<'a> {
     entry: VendorEntry,
     layers: Vec<Layer<'a>>,
-    /// Whether all layers could be merged: their lists are valid.
+    /// Whether all layers could be merged: none of their lists is too long.
     is_whole: bool,
 }
 
@@ -74,7 +74,6 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     let mut wrong = HashSet::new();
     for (name, stack) in &stacks {
         let before = messages.count();
-        // Merging invalid lists would hide their problems, and takes long if the lists are long.
         if stack.is_whole {
             let environments = environments(name, stack, previous, messages, &mut warnings);
             vendors.by_name.insert((*name).into(), environments);
@@ -114,17 +113,16 @@ fn stacks<'f, 't>(
             }
             let own = layer(text, name);
             let mut report = Report::default();
-            check_lists(entry, &mut report);
+            let lists = check_lists(entry, &mut report);
             if let Some(first) = out.get(name.as_str()) {
                 let earlier = first.layers.last().and_then(|layer| layer.file).map_or("", |file| file.name);
                 report.problem(vec![], format!("this vendor is stated already in {earlier}; keep one of the two"));
             }
             let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
-            let alone = || (entry.clone(), vec![]);
-            // Merging invalid lists would hide their problems, and takes long if the lists are long.
-            let merged = |(text, lower): (&Text<'t>, &VendorEntry)| match report.problems.is_empty() {
-                true => (overlay::vendor(lower, entry), vec![layer(text, name)]),
-                false => (VendorEntry::default(), vec![]),
+            let alone = || (lists.as_deref().unwrap_or(entry).clone(), vec![]);
+            let merged = |(text, lower): (&Text<'t>, &VendorEntry)| match &lists {
+                Some(entry) => (overlay::vendor(lower, entry), vec![layer(text, name)]),
+                None => (VendorEntry::default(), vec![]),
             };
             let ((entry, mut layers), extends) = match (entry.extends.as_deref(), shipped) {
                 (None, None) | (Some("none"), _) => (alone(), None),
@@ -142,7 +140,6 @@ fn stacks<'f, 't>(
                     (alone(), Some(why.to_owned()))
                 }
             };
-            let is_whole = report.problems.is_empty();
             if let Some(why) = extends {
                 report.problem(at(&[], "extends"), why);
             }
@@ -151,17 +148,18 @@ fn stacks<'f, 't>(
             }
             layers.push(own);
             let entry = VendorEntry { extends: None, ..entry };
-            out.insert(name, Stack { entry, layers, is_whole });
+            out.insert(name, Stack { entry, layers, is_whole: lists.is_some() });
         }
     }
     if let Some((text, file)) = catalogue {
         for (name, entry) in &file.vendors {
             out.entry(name).or_insert_with(|| {
                 let mut report = Report::default();
-                check_lists(entry, &mut report);
+                let lists = check_lists(entry, &mut report);
                 let own = layer(text, name);
                 report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
-                Stack { entry: entry.clone(), layers: vec![own], is_whole: report.problems.is_empty() }
+                let is_whole = lists.is_some();
+                Stack { entry: lists.map_or_else(|| entry.clone(), Cow::into_owned), layers: vec![own], is_whole }
             });
         }
     }
@@ -193,51 +191,25 @@ fn lay_over<'f, 't>(
         for (name, entry) in &file.vendors {
             let own = Layer { file: Some(*text), base: vec!["vendors".into(), name.as_str().into()] };
             let mut report = Report::default();
-            check_lists(entry, &mut report);
+            let lists = check_lists(entry, &mut report);
             if entry.extends.is_some() {
                 report
                     .problem(at(&[], "extends"), "what is laid over always builds on what is there; remove `extends`");
             }
             report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
-            match stacks.get_mut(name.as_str()) {
-                // Merging invalid lists would hide their problems.
-                Some(stack) if report.problems.is_empty() => {
-                    stack.entry = overlay::vendor(&stack.entry, entry);
+            let Some(stack) = stacks.get_mut(name.as_str()) else {
+                let is_whole = lists.is_some();
+                let entry = lists.map_or_else(|| entry.clone(), Cow::into_owned);
+                stacks.insert(name, Stack { entry, layers: vec![own], is_whole });
+                continue;
+            };
+            match lists {
+                Some(entry) => {
+                    stack.entry = overlay::vendor(&stack.entry, &entry);
                     stack.layers.push(own);
                 }
-                Some(stack) => stack.is_whole = false,
-                None => {
-                    let is_whole = report.problems.is_empty();
-                    stacks.insert(name, Stack { entry: entry.clone(), layers: vec![own], is_whole });
-                }
+                None => stack.is_whole = false,
             }
-        }
-    }
-}
-
-/// Reports what merging would hide: repeated names, and fields that an environment must not state.
-fn check_lists(entry: &VendorEntry, report: &mut Report) {
-    let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
-        validate::duplicates(&entry.limits, path, report);
-        if entry.headers.len() > MAX_HEADERS {
-            report.problem(at(path, "headers"), format!("more than {MAX_HEADERS} headers"));
-        }
-        for (name, endpoint) in &entry.endpoints {
-            validate::duplicates(&endpoint.limits, &at(&at(path, "endpoints"), name.as_str()), report);
-        }
-    };
-    lists(entry, &[], report);
-    for (name, environment) in &entry.environments {
-        let path = at(&at(&[], "environments"), name.as_str());
-        lists(environment, &path, report);
-        if name == LIVE {
-            report.problem(path.clone(), "`live` is the vendor entry itself; move these fields there");
-        }
-        if environment.extends.is_some() {
-            report.problem(at(&path, "extends"), "an environment always builds on its vendor; remove `extends`");
-        }
-        if !environment.environments.is_empty() {
-            report.problem(at(&path, "environments"), "an environment has none of its own; move it to the vendor");
         }
     }
 }

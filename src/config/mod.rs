@@ -74,6 +74,7 @@ mod format;
 mod idempotency;
 mod joined;
 mod limit;
+mod lists;
 mod load;
 mod names;
 mod oauth;

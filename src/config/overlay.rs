@@ -137,7 +137,7 @@ fn endpoint(lower: &mut EndpointEntry, upper: &EndpointEntry) {
 }
 
 fn limits(lower: &mut Vec<LimitEntry>, upper: &[LimitEntry]) {
-    // Names repeated inside `upper` are reported before this runs; here the last one would win.
+    // Names repeated inside `upper` are reported, and removed, before this runs; here the last one would win.
     for upper in upper {
         match lower.iter_mut().find(|lower| lower.name.is_some() && lower.name == upper.name) {
             Some(lower) => limit(lower, upper),

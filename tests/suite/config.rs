@@ -148,6 +148,35 @@ fn syntax_error_hides_no_other_error() {
 }
 
 #[test]
+fn repeated_limit_hides_no_other_error() {
+    let places = |sources: Sources| -> Vec<(usize, String)> {
+        let found = Config::check(&sources).unwrap_err();
+        found.into_iter().map(|finding| (finding.line, finding.place)).collect()
+    };
+    let expected = |expected: &[(usize, &str)]| -> Vec<(usize, String)> {
+        expected.iter().map(|(line, place)| (*line, (*place).to_owned())).collect()
+    };
+    let again = "[[vendors.x.limits]]\nname = \"main\"\nlimit = 1\nwindow = \"1s\"\n";
+    let sandbox = "[vendors.x.environments.sandbox]\nattempt_timeout = \"soon\"\n";
+    let text = format!("{FINE}safety = 3.0\n{again}{sandbox}");
+    assert_eq!(
+        places(Sources::new().without_catalogue().file("f.toml", text)),
+        expected(&[
+            (7, "vendors.x.limits.main.safety"),
+            (9, "vendors.x.limits[1].name"),
+            (13, "vendors.x.environments.sandbox.attempt_timeout"),
+        ])
+    );
+    // An entry that is laid over one of the catalogue.
+    let limit = "[[vendors.github.limits]]\nname = \"mine\"\nlimit = 5\nwindow = \"1m\"\n";
+    let text = format!("[vendors.github]\nextends = \"catalogue\"\nsafety = 3.0\n{limit}{limit}");
+    assert_eq!(
+        places(Sources::new().file("f.toml", text)),
+        expected(&[(3, "vendors.github.safety"), (9, "vendors.github.limits[1].name")])
+    );
+}
+
+#[test]
 fn uncounted_endpoint_cost_is_warned_of() {
     let text = |unit: &str| {
         format!(

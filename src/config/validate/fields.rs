@@ -39,11 +39,12 @@ pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
     Err(format!("{what} is 1 to 128 of A-Z a-z 0-9 `.` `_` `-`; this one has {} bytes or another character", id.len()))
 }
 
-/// Reports limits of one list that have no name or the same name, and a list that is too long.
-pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) {
+/// Reports limits of one list that have no name or the same name, and a list that is too long. Returns `false` for a
+/// list that is too long.
+pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) -> bool {
     if limits.len() > MAX_LIMITS {
         report.problem(at(path, "limits"), format!("more than {MAX_LIMITS} limits; drop those that others imply"));
-        return;
+        return false;
     }
     let mut seen = std::collections::BTreeMap::new();
     for (index, limit) in limits.iter().enumerate() {
@@ -58,6 +59,7 @@ pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report
             report.problem(at(&place, "name"), message);
         }
     }
+    true
 }
 
 /// Reads a duration such as "60s"; `None` if it is absent, or invalid, which is reported.
