@@ -50,6 +50,7 @@ impl Failure {
             io::ErrorKind::PermissionDenied => {
                 format!("{shown}: you may not read or write it; look at its permissions")
             }
+            io::ErrorKind::InvalidData => format!("{shown}: it is not UTF-8 (perhaps UTF-16); save it as UTF-8"),
             _ => format!("{shown}: {error}"),
         })
     }

@@ -144,7 +144,11 @@ fn read(path: &Path) -> Result<String, Error> {
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::config(format!("{}: byte {at} is not UTF-8; save the file as UTF-8", path.display()))
+        let (name, at) = (path.display(), error.utf8_error().valid_up_to());
+        // These are the byte order marks of UTF-16.
+        if [b"\xFF\xFE", b"\xFE\xFF"].into_iter().any(|mark| error.as_bytes().starts_with(mark)) {
+            return Error::config(format!("{name}: the file is UTF-16, and not UTF-8; save it as UTF-8"));
+        }
+        Error::config(format!("{name}: byte {at} is not UTF-8; save the file as UTF-8"))
     })
 }

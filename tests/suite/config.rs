@@ -382,7 +382,11 @@ async fn files_are_reread_and_named_in_errors() {
     let error = Config::load(&source.load().await.unwrap(), 2).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{}:1:1: unknown field `oops`", path.display())), "{error}");
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(source.load().await.unwrap_err().to_string().contains("not UTF-8"));
+    assert!(source.load().await.unwrap_err().to_string().contains("UTF-16, and not UTF-8; save it as UTF-8"));
+    std::fs::write(&path, [b'#', 0xff]).unwrap();
+    assert!(source.load().await.unwrap_err().to_string().contains("byte 1 is not UTF-8"));
+    std::fs::write(&path, format!("\u{feff}{FINE}")).unwrap();
+    assert!(Config::load(&source.load().await.unwrap(), 3).is_ok(), "a byte order mark is no fault");
     std::fs::remove_file(&path).unwrap();
     assert!(source.load().await.unwrap_err().to_string().contains("cannot be read"));
 }

@@ -19,6 +19,8 @@ const PAGE_BYTES: usize = 1 << 20;
 /// Bytes of the longest line, without its line feed. A longer line is refused, because a line is held in memory as a
 /// whole.
 pub(super) const LONGEST: u64 = 16 << 20;
+/// The byte order mark with which some programs begin a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// The part of the input that is in the store. The batch keeps it as its mark.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -164,7 +166,16 @@ impl Input {
                 complete = true;
                 break;
             }
-            let is_empty = text.trim_ascii().is_empty();
+            // The positions and the hash of the input count the mark; the lines do not have it.
+            let line = match begin.offset {
+                0 if is_utf16(&text) => {
+                    let why = "it is UTF-16, and jobs are UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+                0 => text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text),
+                _ => &text[..],
+            };
+            let is_empty = line.trim_ascii().is_empty();
             if std::mem::take(&mut self.open_line) && is_empty {
                 continue;
             }
@@ -175,13 +186,13 @@ impl Input {
                 self.skip_line()?;
                 let most = LONGEST >> 20;
                 let why = format!("the line is longer than {most} MiB; send what is that large by other means");
-                lines.push(Line { number, job: Err(why), begin, text: hash_of(&text) });
+                lines.push(Line { number, job: Err(why), begin, text: hash_of(line) });
                 continue;
             }
             self.open_line = !has_end;
             if !is_empty {
-                let job = job::parse(number, &text, *read_at.get_or_insert_with(&now));
-                lines.push(Line { number, job, begin, text: hash_of(&text) });
+                let job = job::parse(number, line, *read_at.get_or_insert_with(&now));
+                lines.push(Line { number, job, begin, text: hash_of(line) });
             }
         }
         Ok(Page { lines, end: self.at.clone(), complete, read_at: read_at.unwrap_or_else(now) })
@@ -201,6 +212,11 @@ impl Input {
             }
         }
     }
+}
+
+/// Whether an input begins as a text in UTF-16 does: with its byte order mark, or with the first character of a job.
+fn is_utf16(begin: &[u8]) -> bool {
+    [b"\xFF\xFE", b"\xFE\xFF", b"{\0", b"\0{"].into_iter().any(|mark| begin.starts_with(mark))
 }
 
 fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
@@ -261,6 +277,39 @@ mod tests {
         assert_eq!(second.end.mark(0, 0, true), whole.end.mark(0, 0, true));
         // The beginning of a line is a position too: a run that stops at a bad line continues there.
         assert_eq!(whole.lines[2].begin.mark(2, 0, false).offset, 7);
+    }
+
+    #[test]
+    fn byte_order_mark_belongs_to_no_line() {
+        let page = |text: &str| input(text).page(|| SystemTime::UNIX_EPOCH).unwrap();
+        let job = "{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\"}\n";
+        let (plain, marked) = (format!("{job}{job}"), format!("\u{feff}{job}{job}"));
+        let (without, with) = (page(&plain), page(&marked));
+        assert!(with.lines.iter().all(|line| line.job.is_ok()));
+        assert_eq!((with.lines[0].text, numbers(&with)), (without.lines[0].text, vec![1, 2]), "the lines are the same");
+        // The positions are those of the file, so that a run goes on where it stopped.
+        assert_eq!((with.end.offset, with.end.lines), (marked.len() as u64, 2));
+        let first = with.lines[1].begin.mark(1, 0, false);
+        let mut again = input(&*marked);
+        assert!(again.skip(&first).unwrap());
+        let rest = again.page(|| SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!((numbers(&rest), rest.lines[0].text), (vec![2], with.lines[1].text));
+        assert!(!input(&*plain).skip(&first).unwrap(), "without the mark it is another file");
+        let inside = page(&format!("{job}\u{feff}{job}"));
+        assert!(inside.lines[1].job.is_err(), "it is skipped at the beginning alone");
+        assert!(page("\u{feff}").lines.is_empty());
+    }
+
+    #[test]
+    fn input_in_utf_16_is_refused_in_words() {
+        for text in ["\u{feff}{}\n", "{}\n"] {
+            let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+            let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+            for bytes in [little, big] {
+                let error = input(bytes).page(|| SystemTime::UNIX_EPOCH).err().unwrap();
+                assert!(error.to_string().contains("save it as UTF-8"), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -99,6 +99,29 @@ async fn unchanged_input_keeps_its_results() {
     assert_eq!(place.results("results.jsonl").len(), 3);
 }
 
+/// Programs for Windows write such files.
+#[tokio::test(flavor = "multi_thread")]
+async fn byte_order_mark_is_skipped() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("jobs.jsonl", &format!("\u{feff}{}", three_lines(job("umbra", "/jobs/2").trim_end())));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([3, 0, 0], 0, (3, 3)), "{}", ran.err);
+    let utf16 = |name: &str| {
+        let text = fs::read_to_string(place.path(name)).unwrap();
+        let mark = if text.starts_with('\u{feff}') { "" } else { "\u{feff}" };
+        let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::write(place.path(&format!("utf16-{name}")), bytes).unwrap();
+    };
+    utf16("jobs.jsonl");
+    for more in [&[][..], &["--dry-run"]] {
+        let ran = place.run(&[&["utf16-jobs.jsonl"], more].concat()).await;
+        assert!(ran.code == 2 && ran.err.contains("utf16-jobs.jsonl: it is UTF-16"), "{} {}", ran.code, ran.err);
+    }
+    utf16("vendors.toml");
+    let check = wait(place.command(&["check", "utf16-vendors.toml"]).spawn().unwrap()).await;
+    assert!(check.code == 2 && check.err.contains("it is not UTF-8 (perhaps UTF-16)"), "{}", check.err);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_something_else_are_left_alone() {
     let place = RunFolder::new(FakeVendor::builder()).await;
