@@ -34,8 +34,8 @@ URL names by ?dead= (SQS), ic_intake_refused (table). So does one that was
 delivered more often than ?max_deliveries= says (RabbitMQ, NATS, SQS).
 
 The first SIGTERM or Ctrl-C lets what is under way end, and so does an error;
-the next signal does not. What is in the store then is sent by the next process
-that works on it.
+the next signal does not. A closed terminal counts as one of them, except with
+nohup. What is in the store then is sent by the next process that works on it.
 
 Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
 could not begin or go on, 3 a second signal ended it.";

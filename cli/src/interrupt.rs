@@ -1,4 +1,4 @@
-//! Handles Ctrl-C, and SIGTERM as service managers send it.
+//! Handles Ctrl-C, SIGTERM as service managers send it, and SIGHUP as a terminal sends it that is closed.
 //!
 //! A thread of its own waits for signals, so that no blocked write and no busy runtime delays them. The first signal
 //! asks the command to end in good order. After the second signal the process ends within [`LAST`] with exit code 3, even if the
@@ -74,7 +74,7 @@ impl Signals {
 }
 
 #[cfg(unix)]
-struct Heard([Option<tokio::signal::unix::Signal>; 2]);
+struct Heard([Option<tokio::signal::unix::Signal>; 3]);
 
 /// SIGXFSZ, for which tokio has no name. It has another number on MIPS alone, where this one is of no consequence.
 #[cfg(target_os = "linux")]
@@ -87,7 +87,11 @@ impl Heard {
         // The handler stays when its `Signal` is dropped. With it, a write beyond the limit fails with EFBIG.
         #[cfg(target_os = "linux")]
         let _ = signal(SignalKind::from_raw(FILE_TOO_LARGE));
-        Heard([SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok()))
+        let [interrupt, terminate] = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
+        // Only Linux has this file. Elsewhere the action of the signal is not known, and stays as it is.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangup = if is_hangup_heeded(&status) { signal(SignalKind::hangup()).ok() } else { None };
+        Heard([interrupt, terminate, hangup])
     }
 
     /// Waits for the next signal. A signal whose handler could not be installed keeps its default action and ends the
@@ -99,12 +103,24 @@ impl Heard {
                 None => std::future::pending().await,
             }
         }
-        let Heard([interrupt, terminate]) = self;
+        let Heard([interrupt, terminate, hangup]) = self;
         tokio::select! {
             () = one(interrupt) => {}
             () = one(terminate) => {}
+            // A terminal that is closed may send it twice, itself and by its shell, and means one end in good order.
+            () = one(hangup) => *hangup = None,
         }
     }
+}
+
+/// Whether SIGHUP ends this process, by the text of `/proc/self/status`, which has the ignored signals as a mask. `nohup`
+/// starts a program so that it ignores the signal, and a handler would undo that.
+#[cfg(unix)]
+fn is_hangup_heeded(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The signal's number is 1, and its bit the lowest.
+    ignored.is_some_and(|mask| mask & 1 == 0)
 }
 
 #[cfg(not(unix))]
@@ -120,5 +136,19 @@ impl Heard {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_hangup_stays_ignored() {
+        let status =
+            |mask: &str| format!("Name:\tintegration-cli\nSigBlk:\t0000000000000000\nSigIgn:\t{mask}\nSigCgt:\t1\n");
+        assert!(is_hangup_heeded(&status("0000000000001000")), "only SIGPIPE is ignored");
+        assert!(!is_hangup_heeded(&status("0000000000001001")), "nohup started it");
+        assert!(!is_hangup_heeded(""), "nobody knows");
     }
 }

@@ -31,7 +31,8 @@ An SDK gets http://127.0.0.1:8099/TENANT/VENDOR as its base URL, and a caller's
 token as its API key. [[callers]] of the configuration says who may call for
 whom; without any, the command makes a token and prints it.
 
-The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
+The first SIGTERM or Ctrl-C lets what is under way end, the second does not. A
+closed terminal counts as one of them, except with nohup.
 
 Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
 could not begin, 3 a second signal ended it.";

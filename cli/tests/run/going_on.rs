@@ -46,6 +46,35 @@ async fn ctrl_c_ends_without_double_sends() {
     assert_eq!((place.vendor.summary().arrived, place.vendor.refused()), (1_200, 0));
 }
 
+/// A terminal that is closed sends SIGHUP, perhaps twice. A program that `nohup` started goes on.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_terminal_ends_without_double_sends() {
+    let place = RunFolder::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=1_600);
+    let start = |by: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_integration-client");
+        let mut command = Command::new(by[0]);
+        command.args(&by[1..]).args([program, "run", "jobs.jsonl", "--vendors", "vendors.toml"]);
+        command.current_dir(&place.folder).env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // The tests themselves may run without a terminal, and ignore the signal.
+    let child = start(&["env", "--default-signal=HUP"]);
+    place.wait_until_sent(500).await;
+    signal(&child, "HUP");
+    signal(&child, "HUP");
+    let ran = wait(child).await;
+    let [done, 0, 0] = ran.figures() else { panic!("{}", ran.err) };
+    assert_eq!((ran.code, done), (3, place.vendor.summary().arrived), "all that was under way has ended: {}", ran.err);
+    let child = start(&["nohup"]);
+    place.wait_until_sent(done + 100).await;
+    signal(&child, "HUP");
+    let ran = wait(child).await;
+    assert_eq!((ran.figures(), ran.code), ([1_600, 0, 0], 0), "{}", ran.err);
+    assert_eq!((place.vendor.summary().arrived, place.vendor.refused()), (1_600, 0));
+}
+
 /// The dry run waits for lines of a pipe that stays open.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
