@@ -271,7 +271,7 @@ async fn sealed(
     payload: Payload,
     (mut history, is_shut): (History, bool),
 ) -> Option<JobEnd> {
-    tracing::error!(id = %job.id, "a job waits for the key that it is sealed with: give it with `Store::seal_key`");
+    tracing::error!(id = %job.id.simple(), "a job waits for the key that seals it: give it with `Store::seal_key`");
     let left = job.expires_ms.unwrap_or(i64::MAX);
     if left > 0 {
         let end = End::Wait { after_ms: millis_of(NO_KEY).min(left) };
@@ -397,7 +397,7 @@ async fn delivered(
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let read = response.bytes().await.inspect_err(|error| {
         // The vendor accepted the job, so a broken body does not change the outcome.
-        tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
+        tracing::warn!(id = %job.id.simple(), %error, "the body of a job's answer could not be read");
     });
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let id = job.id.simple().to_string();

@@ -348,7 +348,8 @@ impl Worker {
                         (false, End::Back) => self.forget(finish),
                         (false, _) => {
                             self.lose(finish.id, finish.fence);
-                            tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
+                            let id = finish.id.simple();
+                            tracing::warn!(%id, "a job ended here after another process had taken it over");
                         }
                     }
                 }
@@ -425,6 +426,7 @@ impl Worker {
             Some(hand) => {
                 let (id, fence) = (hand.id, hand.fence);
                 if error.is_panic() {
+                    let id = id.simple();
                     tracing::error!(%id, "the task of a job panicked; this is a bug in the library or in a handler");
                 }
                 self.ends.add(JobEnd { id, fence, known: None, end: End::Dropped }, Some(hand));

@@ -241,6 +241,20 @@ fn format_page_shows_every_key() {
     assert!(count > 150, "{count}");
 }
 
+/// An id in the log has the form of receipts and commands, without dashes, so that it can be searched for.
+#[test]
+fn logged_ids_have_no_dashes() {
+    for (path, text) in ["src", "engine", "intake"].into_iter().flat_map(files) {
+        let mut before = "";
+        for (number, line) in code(&text) {
+            let shows_id = line.contains("tracing::") && (line.contains("(%id,") || line.contains("id = %"));
+            let is_simple = line.contains(".simple()") || before.contains("let id = ") && before.contains(".simple()");
+            assert!(!shows_id || is_simple, "{}:{number}: {line}", path.display());
+            before = line;
+        }
+    }
+}
+
 /// The tests that INVARIANTS.md names exist: in the second column, whatever is no path.
 #[test]
 fn invariants_name_tests_that_exist() {
