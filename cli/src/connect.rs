@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use integration_client::config::RemoteSource;
 use integration_client::store::Store;
 use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder};
@@ -45,7 +46,7 @@ pub(crate) struct Configuration {
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StoreOption {
     /// The store: a SQLite file (`jobs.jsonl.sqlite`, or `sqlite:PATH`), or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL", env = STORE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = STORE, hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) store: String,
 }
 

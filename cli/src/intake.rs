@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// `nats://USER:PASSWORD@HOST:PORT?stream=NAME` (NATS JetStream), `kafka://USER:PASSWORD@HOST:PORT?topic=NAME` (Kafka) or
     /// `sqs://HOST/ACCOUNT/QUEUE?dead=QUEUE` (Amazon SQS), if the program was built with them, or `table`, the table ic_intake
     /// of the store.
-    #[arg(value_name = "URL", env = "INTEGRATION_CLIENT_INTAKE", hide_env_values = true)]
+    #[arg(value_name = "URL", env = "INTEGRATION_CLIENT_INTAKE", hide_env_values = true, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     source: String,
 
     #[command(flatten)]

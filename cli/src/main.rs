@@ -31,7 +31,8 @@ mod vendors;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use output::{Failure, Outcome, Screen};
 
@@ -90,6 +91,12 @@ fn main() -> ExitCode {
             // clap returns `--help` and `--version` as errors too. A failure to print is ignored: nobody reads the
             // output.
             let _ = told.print();
+            if let Some(variable) = empty_variable(&told) {
+                let _ = writeln!(
+                    anstream::stderr(),
+                    "the environment variable {variable} is empty: give it a value, or unset it"
+                );
+            }
             return ExitCode::from(if told.use_stderr() { output::CANNOT } else { 0 });
         }
     };
@@ -132,6 +139,29 @@ fn main() -> ExitCode {
             ExitCode::from(output::CANNOT)
         }
     }
+}
+
+/// The name of the empty environment variable because of which an argument has no valid value: clap's message names the
+/// argument alone.
+fn empty_variable(told: &clap::Error) -> Option<String> {
+    let text = |kind| match told.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg).filter(|_| text(ContextKind::InvalidValue) == Some(""))?;
+    let mut command = Cli::command();
+    // An argument that is not built has no text.
+    command.build();
+    empty_variable_of(&command, argument)
+}
+
+/// The empty environment variable that replaces this argument of the command or of one of its subcommands.
+fn empty_variable_of(command: &clap::Command, argument: &str) -> Option<String> {
+    let own = command.get_arguments().filter(|own| own.to_string() == argument).find_map(|own| {
+        let name = own.get_env()?;
+        std::env::var_os(name)?.is_empty().then(|| name.display().to_string())
+    });
+    own.or_else(|| command.get_subcommands().find_map(|command| empty_variable_of(command, argument)))
 }
 
 #[cfg(test)]

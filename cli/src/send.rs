@@ -8,6 +8,7 @@ mod tests;
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use integration_client::clock::Clock;
 use integration_client::dead_letter::Reason;
 use integration_client::outbox::Status;
@@ -91,7 +92,7 @@ pub(crate) struct Args {
     deadline: Duration,
 
     /// Sends the request as a job of this store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     store: Option<String>,
 
     /// Prints a status line and the headers before the body.

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use integration_client::gateway::{Gateway, Listen};
 
 use crate::connect::{self, Configuration, Named, StoreBounds};
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
     /// Keeps dead letters and the use of long windows in this store, takes tenants from it, and sends the requests that are left
     /// there (`Integration-Async`): a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     store: Option<String>,
 
     /// Does not send the requests in the store; other processes send them.

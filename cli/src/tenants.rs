@@ -61,7 +61,7 @@ struct Global {
     #[arg(long, value_name = "FILE", global = true, display_order = 102, env = connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
     /// The store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL", global = true, display_order = 103, env = connect::STORE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", global = true, display_order = 103, env = connect::STORE, hide_env_values = true, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     store: Option<String>,
     /// Prints JSON.
     #[arg(long, global = true, display_order = 104)]

@@ -151,6 +151,26 @@ fn usage_errors_exit_with_two() {
     assert!(empty.code == 2 && empty.err.contains("there are no headers in it"), "{}", empty.err);
 }
 
+/// A deployment may set a variable to nothing, and its author does not know the option that it replaces.
+#[test]
+fn empty_variable_is_named() {
+    for (variable, args) in [
+        ("INTEGRATION_CLIENT_VENDORS", &["vendors"][..]),
+        ("INTEGRATION_CLIENT_STORE", &["status"]),
+        ("INTEGRATION_CLIENT_STORE", &["tenants", "list"]),
+        ("INTEGRATION_CLIENT_LISTEN", &["health"]),
+        ("INTEGRATION_CLIENT_GRACE", &["serve"]),
+        ("INTEGRATION_CLIENT_INTAKE", &["intake", "--store", "none.sqlite"]),
+        ("INTEGRATION_CLIENT_MAX_BACKLOG", &["intake", "table", "--store", "none.sqlite"]),
+    ] {
+        let mut command = command(args);
+        command.env(variable, "");
+        let ran = run_command(command, b"");
+        let said = format!("the environment variable {variable} is empty: give it a value, or unset it\n");
+        assert!(ran.code == 2 && ran.err.ends_with(&said), "{args:?}: {}", ran.err);
+    }
+}
+
 #[test]
 fn reader_that_goes_away_is_no_error() {
     for args in [

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
+
 use super::input;
 use crate::connect::{self, Configuration};
 
@@ -55,7 +57,7 @@ pub(crate) struct Args {
 
     /// The store of the jobs: a path, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE` [default: the SQLite file
     /// JOBS.jsonl.sqlite, or run.sqlite for standard input].
-    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) store: Option<String>,
 
     /// The file for the results, one line of JSON per job, in the order in which the jobs end; `-` is standard output. Without
