@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     };
     let shown = async {
         let client = args.store.open().await?;
-        let name = Named::new(&args.store.store).shown();
+        let named = Named::new(&args.store.store);
         let clears = args.watch && !args.json && std::io::stdout().is_terminal();
         loop {
             let seen = look(&client).await?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
                     let seen = json!({ "queues": queues, "workers": workers, "dead": dead, "replies": replies });
                     writeln!(text, "{seen}")?
                 }
-                false => show(&name, &seen, screen, &mut text)?,
+                false => show(&named, &seen, screen, &mut text)?,
             }
             if clears {
                 // Moves the cursor to the upper left corner and clears the screen.
@@ -104,10 +104,10 @@ async fn look(client: &IntegrationClient) -> Result<Seen, Failure> {
     Ok(Seen { queues, workers, dead, replies })
 }
 
-fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
+fn show(named: &Named, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
     let sum = |of: fn(&Queue) -> u64| seen.queues.iter().map(of).sum::<u64>();
     let (waiting, under_way) = (sum(|queue| queue.waiting), sum(|queue| queue.under_way));
-    writeln!(out, "{TITLE}{name}{TITLE:#}")?;
+    writeln!(out, "{TITLE}{}{TITLE:#}", named.shown())?;
     let figures = [(waiting, "waiting"), (under_way, "under way"), (seen.dead, "dead")];
     let figures = figures.map(|(number, what)| format!("{} {what}", thousands64(number)));
     writeln!(out, "{}", figures.join(", "))?;
@@ -116,7 +116,9 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
         let what = if replies == 1 { "reply that nobody has taken" } else { "replies that nobody has taken" };
         writeln!(out, "{} {what}, the oldest {age} old", thousands64(replies))?;
     }
-    let fresh: Vec<&WorkerStatus> = seen.workers.iter().filter(|worker| worker.age <= STALE).collect();
+    // One process at a time works on a file. Any status but the latest is that of a process that was killed.
+    let most = if named.path().is_some() { 1 } else { usize::MAX };
+    let fresh: Vec<&WorkerStatus> = seen.workers.iter().filter(|worker| worker.age <= STALE).take(most).collect();
     match (fresh.len(), seen.workers.first()) {
         (0, None) if waiting > 0 => {
             let text = "no worker is running: nothing is sent until `run` (or a program that calls `work()`) starts. One \

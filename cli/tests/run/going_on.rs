@@ -75,6 +75,32 @@ async fn closed_terminal_ends_without_double_sends() {
     assert_eq!((place.vendor.summary().arrived, place.vendor.refused()), (1_600, 0));
 }
 
+/// The killed process has published its status in the last seconds, and the next one publishes its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_process_is_not_at_work() {
+    let place = RunFolder::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=8_000);
+    let status = async |more: &[&str]| {
+        let args = [&["status", "--store", "jobs.jsonl.sqlite"][..], more].concat();
+        wait(place.command(&args).spawn().unwrap()).await.out
+    };
+    for processes in 1..=2 {
+        let mut child = place.start(&["jobs.jsonl"]);
+        for look in 0.. {
+            let seen: Value = serde_json::from_str(&status(&["--json"]).await).unwrap_or_default();
+            if seen["workers"].as_array().is_some_and(|workers| workers.len() == processes) {
+                break;
+            }
+            assert!(look < 200, "{seen}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let shown = status(&[]).await;
+        assert!(shown.contains("\n1 process at work\n"), "{shown}");
+        child.kill().unwrap();
+        wait(child).await;
+    }
+}
+
 /// The dry run waits for lines of a pipe that stays open.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
