@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::limit::{Algorithm, Scope, Unit};
+use super::reference::reference;
+use super::secret_headers::SecretHeaders;
 
 /// A limit as written, or fields that replace those of another limit. Validated when it is used, not when it is made.
 ///
@@ -265,6 +267,8 @@ pub struct TenantEntry {
     pub(super) credential: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) oauth: Option<OAuthEntry>,
+    #[serde(default, skip_serializing_if = "SecretHeaders::is_empty")]
+    pub(super) secret_headers: SecretHeaders,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) vars: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -320,6 +324,13 @@ impl TenantEntry {
         self
     }
 
+    /// Where the secret of the header `name` is, which each request carries beside the [`credential`](Self::credential).
+    /// It replaces the vendor's header of that name.
+    pub fn secret_header(mut self, name: impl Into<String>, reference: impl Into<String>) -> Self {
+        self.secret_headers.set(name, reference);
+        self
+    }
+
     /// The value of a variable of the vendor's base URL.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.vars.insert(name.into(), value.into());
@@ -370,7 +381,7 @@ impl TenantEntry {
 }
 
 impl fmt::Debug for TenantEntry {
-    /// Shows everything but the credential's reference: while unchecked, it may be the secret itself.
+    /// Shows everything but the references to secrets: while unchecked, one may be the secret itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TenantEntry")
             .field("id", &self.id)
@@ -379,6 +390,7 @@ impl fmt::Debug for TenantEntry {
             .field("account", &self.account)
             .field("credential", &self.credential.as_ref().map(|_| "…"))
             .field("oauth", &self.oauth)
+            .field("secret_headers", &self.secret_headers)
             .field("vars", &self.vars)
             .field("weight", &self.weight)
             .field("share", &self.share)
@@ -387,42 +399,4 @@ impl fmt::Debug for TenantEntry {
             .field("endpoints", &self.endpoints)
             .finish()
     }
-}
-
-/// Reads a string, and refuses other types without quoting them: serde's own message would print a number, which may be
-/// the secret itself.
-pub(super) fn reference<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    struct Visitor;
-    const NO: &str = "a reference to a secret must be a string such as \"env:NAME\"";
-    impl<'de> serde::de::Visitor<'de> for Visitor {
-        type Value = Option<String>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string such as \"env:NAME\"")
-        }
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(Some(text.to_owned()))
-        }
-        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-        fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-        fn visit_i128<E: serde::de::Error>(self, _: i128) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-        fn visit_u128<E: serde::de::Error>(self, _: u128) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-        fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-        fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Self::Value, E> {
-            Err(E::custom(NO))
-        }
-    }
-    deserializer.deserialize_any(Visitor)
 }

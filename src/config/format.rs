@@ -6,7 +6,9 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::entry::{LimitEntry, TenantEntry, reference};
+use super::entry::{LimitEntry, TenantEntry};
+use super::reference::reference;
+use super::secret_headers::SecretHeaders;
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +72,8 @@ pub(super) struct VendorEntry {
     pub(super) also: Option<Vec<String>>,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) secret_headers: SecretHeaders,
     pub(super) safety: Option<f64>,
     pub(super) connect_timeout: Option<String>,
     pub(super) attempt_timeout: Option<String>,

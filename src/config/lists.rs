@@ -49,6 +49,7 @@ fn check_lengths_and_names(entry: &VendorEntry, path: &[Step], report: &mut Repo
         report.problem(at(path, "headers"), format!("more than {MAX_HEADERS} headers"));
         are_short = false;
     }
+    are_short &= !validate::too_many_secret_headers(&entry.secret_headers, path, report);
     for (name, endpoint) in &entry.endpoints {
         let path = at(&at(path, "endpoints"), name.as_str());
         are_short &= validate::duplicates(&endpoint.limits, &path, report);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::entry::TenantEntry;
@@ -75,7 +75,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     for (name, stack) in &stacks {
         let before = messages.count();
         if stack.is_whole {
-            let environments = environments(name, stack, previous, messages, &mut warnings);
+            let environments = environments(name, stack, previous, &sources.resolvers, messages, &mut warnings);
             vendors.by_name.insert((*name).into(), environments);
         }
         if !stack.is_whole || messages.count() > before {
@@ -218,6 +218,7 @@ fn environments<'a>(
     name: &str,
     stack: &Stack<'a>,
     previous: Option<&Vendors>,
+    resolvers: &BTreeSet<String>,
     messages: &mut Messages<'a>,
     warnings: &mut Vec<String>,
 ) -> BTreeMap<Arc<str>, Arc<Stated>> {
@@ -243,7 +244,7 @@ fn environments<'a>(
             );
         }
         let mut report = Report::default();
-        let vendor = validate::vendor(name, environment, &entry, &mut report);
+        let vendor = validate::vendor(name, environment, &entry, resolvers, &mut report);
         report.problems.iter().for_each(|problem| messages.add(&layers, problem));
         for warning in report.warnings.iter().map(|warning| messages.place(&layers, warning).to_string()) {
             if !warnings.contains(&warning) {
@@ -276,7 +277,7 @@ fn is_in(entry: &TenantEntry, names: &HashSet<(&str, &str)>) -> bool {
 }
 
 /// The fields of a tenant's entry that can be checked without its vendor.
-const OWN: [&str; 6] = ["id", "account", "credential", "weight", "share", "client_certificate"];
+const OWN: [&str; 7] = ["id", "account", "credential", "secret_headers", "weight", "share", "client_certificate"];
 
 /// The tenants, sorted. A row's tenant replaces that of any other text, and a tenant of `over` that of a file. For a
 /// tenant at a vendor in `wrong`, reports only problems of the fields in [`OWN`]: the others follow from the vendor's

@@ -45,7 +45,7 @@
 //! | a tenant is added | the tenant can be used at once |
 //! | a tenant is removed, or a vendor with its tenants | new requests are refused; waiting requests are still sent, with the last figures, or refused ([`on_remove`](crate::IntegrationClientBuilder::on_remove)) |
 //! | a vendor is removed that a tenant still uses | the new configuration is refused, like any other contradiction |
-//! | another `credential` | the next exchange uses the new one, also for requests that the vendor refused with the old one |
+//! | another `credential`, or other `secret_headers` | the next exchange uses the new one, also for requests that the vendor refused with the old one |
 //! | the secret behind a reference | it is read again after 60 s, or after a 401 |
 //! | a secret's variable or file is missing or empty | once the value that was read before is 60 s old, requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential) and are not sent |
 //! | the PEM file of a client certificate or an authority is replaced | new connections use it within a minute, or within a second after an exchange failed; until it can be read as a whole, the earlier one stays in use |
@@ -84,12 +84,14 @@ mod overlay;
 mod parse;
 mod pattern;
 pub(crate) mod priority;
+mod reference;
 #[cfg(feature = "remote-config")]
 mod remote;
 mod report;
 mod resets;
 mod resolve;
 mod retry;
+mod secret_headers;
 mod shape;
 mod sharing;
 mod source;
@@ -125,6 +127,7 @@ pub use report::Finding;
 pub use resets::{Period, Resets};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
+pub use secret_headers::SecretHeader;
 pub use shape::Shape;
 pub(crate) use sharing::{Holds, LEASES};
 pub use sharing::{Sharing, SharingFloor};

@@ -39,6 +39,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
         out.headers.retain(|existing, _| !existing.eq_ignore_ascii_case(name));
         out.headers.insert(name.clone(), value.clone());
     }
+    upper.secret_headers.iter().for_each(|(name, reference)| out.secret_headers.set(name, reference));
     if let Some(upper) = &upper.connection {
         connection(out.connection.get_or_insert_default(), upper);
     }

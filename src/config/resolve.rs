@@ -41,13 +41,13 @@ impl Stated {
         Stated { vendor: Arc::new(vendor), entry, variants: Mutex::new(HashMap::new()) }
     }
 
-    fn variant(&self, overrides: &Overrides, report: &mut Report) -> Option<Arc<Vendor>> {
+    fn variant(&self, overrides: &Overrides, resolvers: &BTreeSet<String>, report: &mut Report) -> Option<Arc<Vendor>> {
         let key = format!("{overrides:?}");
         if let Some(vendor) = self.variants.lock().get(&key).and_then(Weak::upgrade) {
             return Some(vendor);
         }
         // Built outside the lock: validation takes tens of microseconds, and building twice does no harm.
-        let vendor = Arc::new(self.build(overrides, report)?);
+        let vendor = Arc::new(self.build(overrides, resolvers, report)?);
         let mut variants = self.variants.lock();
         if variants.len() == variants.capacity() {
             variants.retain(|_, vendor| vendor.strong_count() > 0);
@@ -56,7 +56,7 @@ impl Stated {
         Some(vendor)
     }
 
-    fn build(&self, overrides: &Overrides, report: &mut Report) -> Option<Vendor> {
+    fn build(&self, overrides: &Overrides, resolvers: &BTreeSet<String>, report: &mut Report) -> Option<Vendor> {
         let before = report.problems.len();
         let mut entry = self.entry.clone();
         for (name, upper) in &overrides.limits {
@@ -87,7 +87,7 @@ impl Stated {
         }
         let (name, environment) = (&self.vendor.name, &self.vendor.environment);
         let mut inner = Report::default();
-        let vendor = validate::vendor(name, environment, &entry, &mut inner);
+        let vendor = validate::vendor(name, environment, &entry, resolvers, &mut inner);
         for mut problem in inner.problems {
             // If the tenant named an endpoint's limit without the endpoint, the path must not contain the endpoint
             // either: it points to where the tenant wrote the limit.
@@ -288,6 +288,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
             .map_err(|message| report.problem(at(&[], "credential"), message))
             .ok()
     });
+    let secret_headers = validate::secret_headers(&entry.secret_headers, &vendors.resolvers, report);
     let weight = entry.weight.unwrap_or(1);
     if !(1..=1000).contains(&weight) {
         report.problem(at(&[], "weight"), "this is out of range: a weight is 1 to 1000");
@@ -311,6 +312,9 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         .stated(&entry.vendor, environment)
         .map_err(|unknown| report.problem(at(&[], unknown.field), unknown.unnamed))
         .ok()?;
+    let of_all = &stated.vendor;
+    validate::taken_headers(&entry.secret_headers, (&of_all.auth, &of_all.idempotency, &[]), report);
+    validate::too_many_in_all(&secret_headers, &of_all.secret_headers, report);
     let token_url = entry.oauth.as_ref().and(stated.entry.oauth.as_ref()).and_then(|oauth| oauth.token_url.as_deref());
     variables(&stated.vendor, token_url, entry, report);
     if entry.oauth.is_some() && entry.credential.is_some() {
@@ -330,7 +334,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         (stated.vendor.clone(), None)
     } else {
         let overrides = Overrides { limits: entry.limits.clone(), endpoints: entry.endpoints.clone(), share };
-        (stated.variant(&overrides, report)?, Some(Arc::new(overrides)))
+        (stated.variant(&overrides, &vendors.resolvers, report)?, Some(Arc::new(overrides)))
     };
     if report.problems.len() > before {
         return None;
@@ -343,6 +347,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         account,
         credential,
         oauth: oauth.map(Arc::new),
+        secret_headers,
         variables: entry.vars.clone(),
         weight: u32::try_from(weight).unwrap_or(1),
         client_certificate: entry.client_certificate.clone(),

@@ -201,6 +201,7 @@ impl Sources {
             for reference in tenant.oauth.iter().flat_map(OAuthEntry::references) {
                 hash.text(reference.as_deref().unwrap_or_default());
             }
+            tenant.secret_headers.iter().for_each(|(_, reference)| hash.text(reference));
         }
         for name in &self.resolvers {
             hash.text("resolver");

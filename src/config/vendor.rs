@@ -14,6 +14,7 @@ use super::idempotency::Idempotency;
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::oauth::OAuth;
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
+use super::secret_headers::{SecretHeader, as_written};
 use super::{base_url, pattern, suggest};
 use crate::signals::Dialect;
 use crate::{Delivery, Error, ErrorKind};
@@ -32,6 +33,8 @@ pub struct Vendor {
     pub auth: AuthScheme,
     /// Headers that every request gets unless it sets them itself.
     pub headers: Vec<(String, String)>,
+    /// Headers that carry secrets beside the credential, for all tenants that state none of the same name.
+    pub secret_headers: Vec<SecretHeader>,
     /// Default cost of a request, per kind of points, for requests that state no cost of their own.
     pub costs: Costs,
     /// Limits that apply to every request.
@@ -149,6 +152,9 @@ pub struct Tenant {
     pub credential: Option<CredentialRef>,
     /// How the tenant gets access tokens, in place of a credential.
     pub oauth: Option<Arc<OAuth>>,
+    /// The tenant's own headers that carry secrets beside the credential;
+    /// [`all_secret_headers`](Self::all_secret_headers) are those of its requests.
+    pub secret_headers: Vec<SecretHeader>,
     /// Values of the base URL's variables.
     pub variables: BTreeMap<String, String>,
     /// The tenant's weight when several tenants take turns at a limit they share: 1 to 1000.
@@ -293,6 +299,20 @@ impl Tenant {
         base_url::below(&self.base_url().ok()?, url)
     }
 
+    /// The headers that carry secrets beside the credential in each request: the vendor's, and the tenant's own in place
+    /// of those of the same name.
+    pub fn all_secret_headers(&self) -> impl Iterator<Item = &SecretHeader> {
+        let own = &self.secret_headers;
+        let is_the_vendors = move |header: &&SecretHeader| own.iter().all(|other| other.name != header.name);
+        self.vendor.secret_headers.iter().filter(is_the_vendors).chain(own)
+    }
+
+    /// Whether there are any [`all_secret_headers`](Self::all_secret_headers).
+    #[inline]
+    pub(crate) fn has_secret_headers(&self) -> bool {
+        !self.secret_headers.is_empty() || !self.vendor.secret_headers.is_empty()
+    }
+
     /// The tenant as an entry, which a program can change and add again.
     pub fn entry(&self) -> TenantEntry {
         let overrides = self.overrides.as_deref().cloned().unwrap_or_default();
@@ -303,6 +323,7 @@ impl Tenant {
             account: (self.account != self.id).then(|| (*self.account).to_owned()),
             credential: self.credential.as_ref().map(CredentialRef::to_string),
             oauth: self.oauth.as_ref().map(|oauth| oauth.entry.clone()),
+            secret_headers: as_written(&self.secret_headers),
             vars: self.variables.clone(),
             weight: Some(self.weight.into()),
             share: overrides.share,

@@ -1,4 +1,4 @@
-//! Caches the secret of a route's last request in the form in which it is sent.
+//! Caches the secrets of a route's last request in the form in which they are sent.
 
 use std::sync::Arc;
 
@@ -8,23 +8,46 @@ use secrecy::SecretString;
 
 use crate::clock::Time;
 
-/// A tenant's secret in the form in which its requests carry it. It is shared by pointer, and zeroed when the last request
-/// drops it.
+/// The secrets of a tenant's requests. Each is shared by pointer, and zeroed when the last request drops it.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    /// The credential; `None` if the vendor needs none.
+    pub(crate) credential: Option<Arc<SecretString>>,
+    /// The secrets of the headers beside it.
+    pub(crate) headers: Vec<(HeaderName, Arc<SecretString>)>,
+}
+
+impl From<Arc<SecretString>> for Secrets {
+    /// A credential alone.
+    fn from(credential: Arc<SecretString>) -> Secrets {
+        Secrets { credential: Some(credential), headers: Vec::new() }
+    }
+}
+
+impl Secrets {
+    /// Whether this very secret is one of them.
+    fn holds(&self, secret: &Arc<SecretString>) -> bool {
+        let headers = self.headers.iter().map(|(_, known)| known);
+        self.credential.iter().chain(headers).any(|known| Arc::ptr_eq(known, secret))
+    }
+}
+
+/// A tenant's secrets in the form in which its requests carry them.
 pub(crate) struct Authorization {
-    pub(crate) secret: Arc<SecretString>,
-    /// The header that carries it, `None` if it goes elsewhere, or the reason why no header can carry it.
-    pub(crate) header: Result<Option<(HeaderName, HeaderValue)>, &'static str>,
-    /// When the secret has to be looked up again.
+    pub(crate) secrets: Secrets,
+    /// The headers that carry secrets, or the reason why a header cannot carry its secret.
+    pub(crate) headers: Result<Vec<(HeaderName, HeaderValue)>, &'static str>,
+    /// When the secrets have to be looked up again.
     pub(crate) until: Time,
 }
 
-/// The secret of a tenant's last request. A look-up in the caches of credentials costs as much as all other look-ups of a
-/// request. It is kept for a second at most, so that the expiry of those caches still holds.
+/// The secrets of a tenant's last request. A look-up in the caches of credentials costs as much as all other look-ups of a
+/// request. They are kept for a second at most, so that the expiry of those caches still holds.
 #[derive(Default)]
 pub(crate) struct CachedAuth(Mutex<Option<Arc<Authorization>>>);
 
 impl CachedAuth {
-    /// The secret, if it may be used at `now`.
+    /// The secrets, if they may be used at `now`.
     #[inline]
     pub(crate) fn at(&self, now: Time) -> Option<Arc<Authorization>> {
         self.0.lock().as_ref().filter(|known| now < known.until).cloned()
@@ -34,9 +57,9 @@ impl CachedAuth {
         let _before = self.0.lock().replace(known);
     }
 
-    /// Drops the secret if it is `stale`.
+    /// Drops the secrets if `stale` is one of them.
     pub(crate) fn forget(&self, stale: &Arc<SecretString>) {
-        let _before = self.0.lock().take_if(|known| Arc::ptr_eq(&known.secret, stale));
+        let _before = self.0.lock().take_if(|known| known.secrets.holds(stale));
     }
 }
 

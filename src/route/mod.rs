@@ -25,7 +25,7 @@ use crate::error::Error;
 use auth::CachedAuth;
 use memory::VendorMemory;
 
-pub(crate) use auth::Authorization;
+pub(crate) use auth::{Authorization, Secrets};
 pub(crate) use memory::Connections;
 pub(crate) use table::RouteTable;
 
@@ -114,7 +114,7 @@ impl Route {
         self.memory.connections()
     }
 
-    /// The secret of the last request, if it may still be used at `now`.
+    /// The secrets of the last request, if they may still be used at `now`.
     #[inline]
     pub(crate) fn authorization(&self, now: Time) -> Option<Arc<Authorization>> {
         self.auth.at(now)
@@ -124,7 +124,7 @@ impl Route {
         self.auth.keep(known);
     }
 
-    /// Drops the cached secret if it is `stale`.
+    /// Drops the cached secrets if `stale` is one of them.
     pub(crate) fn forget_authorization(&self, stale: &Arc<SecretString>) {
         self.auth.forget(stale);
     }

@@ -167,18 +167,18 @@ impl Outgoing {
         }
     }
 
-    /// Reads the tenant's secret, from the same version of its configuration as the URL.
+    /// Reads the tenant's secrets, from the same version of its configuration as the URL.
     async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
-        let secret = core.egress.credentials.secret(&self.route);
-        match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
-            Ok(secret) => {
+        let secrets = core.egress.credentials.secrets(&self.route);
+        match tokio::time::timeout_at(core.clock.instant(self.deadline), secrets).await {
+            Ok(secrets) => {
                 // An error of a token URL that may answer again states a wait, and no other does.
-                let secret = secret.map_err(|error| match error.retry_after() {
+                let secrets = secrets.map_err(|error| match error.retry_after() {
                     Some(_) => NotSent::NoTokenNow(error),
                     None => NotSent::Credential(error),
                 })?;
                 let now = core.clock.now();
-                Ok(secret.map(|secret| core.egress.credentials.cache(&self.route, secret, now)))
+                Ok(secrets.map(|secrets| core.egress.credentials.cache(&self.route, secrets, now)))
             }
             Err(_) => {
                 let error = refusal::credential_timeout(&self.route);
@@ -222,7 +222,9 @@ impl Outgoing {
         let known = core.egress.credentials.after_wait(&self.route, &used, now).await;
         if known.is_none() && !self.token_expired {
             self.token_expired = true;
-            self.route.forget_authorization(&used.secret);
+            if let Some(token) = &used.secrets.credential {
+                self.route.forget_authorization(token);
+            }
             return None;
         }
         Some(known.unwrap_or(used))

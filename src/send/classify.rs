@@ -124,11 +124,11 @@ impl Outgoing {
         match verdict {
             Verdict::Refresh => {
                 let mut is_replaced = true;
-                if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
-                    is_replaced = core.egress.credentials.invalidate(&self.route, stale).await;
+                if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secrets) {
+                    is_replaced = core.egress.credentials.invalidate_all(&self.route, stale).await;
                     // The next attempt uses the current route, which may cache the same secret.
                     if let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) {
-                        is_replaced = core.egress.credentials.invalidate(&now, stale).await;
+                        is_replaced = core.egress.credentials.invalidate_all(&now, stale).await;
                     }
                 }
                 // An immediate request is sent once, so its caller gets the 401. The next request reads a fresh secret.

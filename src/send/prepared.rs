@@ -62,7 +62,7 @@ impl Prepared {
         };
         let vendor = &tenant.vendor;
         let has_headers = !parts.headers.is_empty() || !vendor.headers.is_empty() || vendor.propagate_trace;
-        if has_headers && let Err(why) = complete_headers(&mut parts, vendor) {
+        if has_headers && let Err(why) = complete_headers(&mut parts, tenant) {
             return refuse(&why);
         }
         Ok(Prepared { parts, first: Some(url), spent: false })
@@ -73,7 +73,7 @@ impl Prepared {
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
         remove_added(&mut self.parts.headers, &before.vendor);
-        complete_headers(&mut self.parts, &route.vendor)?;
+        complete_headers(&mut self.parts, route)?;
         self.first = Some(url);
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Prepared {
         if let Some(signer) = attempt.signer {
             let origin = url.origin();
             let mut parts = SigningParts::new(method, url, headers, body.bytes());
-            let secret = attempt.authorization.map(|authorization| &*authorization.secret);
+            let secret = attempt.authorization.and_then(|known| known.secrets.credential.as_deref());
             let signed = catch_panic(|| signer.sign(&mut parts, secret, attempt.wall));
             signed
                 .unwrap_or_else(|| Err("the signer panicked".into()))
@@ -244,9 +244,10 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
 }
 
 /// Completes the headers of all attempts: the caller's, validated; trace context, if configured; those of the vendor's
-/// entry; and no coding that hides a response's body.
-fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
-    let headers = &mut parts.headers;
+/// entry; and no coding that hides a response's body. Headers with secrets are not among them: each attempt gets those of
+/// its time, and what a caller states in their place is in no row or letter.
+fn complete_headers(parts: &mut Parts, tenant: &Tenant) -> Result<(), Cow<'static, str>> {
+    let (headers, vendor) = (&mut parts.headers, &tenant.vendor);
     check_headers(headers, &vendor.auth)?;
     if vendor.propagate_trace {
         if let Some(parent) = parts.trace_parent.take() {
@@ -262,6 +263,9 @@ fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'stati
             return Err("the vendor's entry has a header that cannot be sent".into());
         };
         headers.entry(name).or_insert(value);
+    }
+    for header in tenant.all_secret_headers() {
+        headers.remove(&header.name);
     }
     accept_only_readable(headers);
     Ok(())

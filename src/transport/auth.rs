@@ -14,11 +14,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::{Secret, target};
+use super::target;
 use crate::BoxError;
 use crate::clock::Time;
 use crate::config::AuthScheme;
-use crate::route::Authorization;
+use crate::route::{Authorization, Secrets};
 
 /// Signs requests to a vendor that needs more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
 ///
@@ -117,32 +117,45 @@ pub(crate) fn header_of(scheme: &AuthScheme) -> Result<Option<HeaderName>, &'sta
 }
 
 impl Authorization {
-    pub(crate) fn new(scheme: &AuthScheme, secret: Secret, until: Time) -> Authorization {
-        let header = header(scheme, secret.expose_secret());
-        Authorization { secret, header, until }
+    pub(crate) fn new(scheme: &AuthScheme, secrets: impl Into<Secrets>, until: Time) -> Authorization {
+        let secrets = secrets.into();
+        let headers = headers(scheme, &secrets);
+        Authorization { secrets, headers, until }
     }
 
-    /// Adds the secret to the request as `scheme` prescribes.
+    /// Adds the credential to the request as `scheme` prescribes, and the headers with further secrets. They replace
+    /// headers of the same names.
     pub(crate) fn apply(
         &self,
         scheme: &AuthScheme,
         url: &mut Url,
         headers: &mut HeaderMap,
     ) -> Result<(), &'static str> {
-        match &self.header {
-            Ok(Some((name, value))) => drop(headers.insert(name, value.clone())),
-            Ok(None) => {
-                if let AuthScheme::Query { name } = scheme {
-                    let mut query = url.query().map_or_else(String::new, |query| format!("{query}&"));
-                    let secret = self.secret.expose_secret();
-                    query.push_str(&format!("{}={}", target::encode(name), target::encode(secret)));
-                    url.set_query(Some(&query));
-                }
-            }
+        match &self.headers {
+            Ok(carrying) => carrying.iter().for_each(|(name, value)| drop(headers.insert(name, value.clone()))),
             Err(why) => return Err(why),
+        }
+        if let (AuthScheme::Query { name }, Some(secret)) = (scheme, &self.secrets.credential) {
+            let mut query = url.query().map_or_else(String::new, |query| format!("{query}&"));
+            query.push_str(&format!("{}={}", target::encode(name), target::encode(secret.expose_secret())));
+            url.set_query(Some(&query));
         }
         Ok(())
     }
+}
+
+/// Builds the headers that carry the secrets.
+fn headers(scheme: &AuthScheme, secrets: &Secrets) -> Result<Vec<(HeaderName, HeaderValue)>, &'static str> {
+    let mut carrying = Vec::with_capacity(1 + secrets.headers.len());
+    if let Some(secret) = &secrets.credential {
+        carrying.extend(header(scheme, secret.expose_secret())?);
+    }
+    for (name, secret) in &secrets.headers {
+        let value = sensitive(&[secret.expose_secret()]);
+        let value = value.map_err(|_| "a secret of `secret_headers` holds a byte that no header can carry")?;
+        carrying.push((name.clone(), value));
+    }
+    Ok(carrying)
 }
 
 /// Builds the header that carries `secret`, if `scheme` uses one.

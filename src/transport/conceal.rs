@@ -1,4 +1,4 @@
-//! Replaces the secret of a request in a text that its vendor sent. Error pages of firewalls, and services for tests,
+//! Replaces the secrets of a request in a text that its vendor sent. Error pages of firewalls, and services for tests,
 //! repeat the headers of a request.
 //!
 //! A vendor may write a character of the secret as its format demands. So the text is searched as it is, and with its
@@ -21,17 +21,18 @@ const SHORTEST: usize = 6;
 const SHORTEST_BEGINNING: usize = 4;
 
 impl Authorization {
-    /// Replaces the secret in `text` by `***`, in each form in which a request with `scheme` carries it: the secret
+    /// Replaces the secrets in `text` by `***`, in each form in which a request with `scheme` carries them: the secret
     /// itself, and with basic authentication also its base64, the user and the password. Secrets, users and passwords
     /// of fewer than six characters stay.
     pub(crate) fn conceal(&self, scheme: &AuthScheme, text: &str) -> String {
-        let secret = self.secret.expose_secret();
+        let secret = self.secrets.credential.as_ref().map_or("", |secret| secret.expose_secret());
         let is_basic = *scheme == AuthScheme::Basic;
         let encoded = if is_basic { in_base64(secret) } else { SecretString::default() };
         let mut forms = vec![secret.trim(), encoded.expose_secret()];
         if is_basic && let Some((user, password)) = secret.split_once(':') {
             forms.extend([user, password]);
         }
+        forms.extend(self.secrets.headers.iter().map(|(_, secret)| secret.expose_secret().trim()));
         forms.retain(|form| form.chars().count() >= SHORTEST);
         let mut found = places(text, &forms, true);
         found.sort_by_key(|place| place.start);

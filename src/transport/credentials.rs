@@ -22,9 +22,9 @@ use super::tokens::{NoToken, OAuthSecrets, TokenKeeper, TokenView};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
-use crate::config::{AuthScheme, CredentialRef, OAuth, Tenant};
+use crate::config::{AuthScheme, CredentialRef, OAuth, SecretHeader, Tenant};
 use crate::error::{Error, ErrorKind};
-use crate::route::{Authorization, Route};
+use crate::route::{Authorization, Route, Secrets};
 
 /// How long a resolved reference is used before it is read again.
 const TTL: Duration = Duration::from_secs(60);
@@ -165,6 +165,20 @@ impl Credentials {
         }
     }
 
+    /// Returns all secrets of a request of `tenant`: what [`secret`](Credentials::secret) returns, and those of
+    /// `secret_headers`. `None` if there are none. Fails as that does.
+    pub(crate) async fn secrets(&self, tenant: &Tenant) -> Result<Option<Secrets>, Error> {
+        let credential = self.secret(tenant).await?;
+        let stated: Vec<&SecretHeader> = tenant.all_secret_headers().collect();
+        let mut headers = Vec::with_capacity(stated.len());
+        for SecretHeader { name, secret } in stated {
+            let secret = self.read(secret).await;
+            let failed = |why| failed_to_get(&format!("no secret for the header {name}"), tenant, why);
+            headers.push((name.clone(), secret.map_err(failed)?));
+        }
+        Ok((credential.is_some() || !headers.is_empty()).then_some(Secrets { credential, headers }))
+    }
+
     /// Reads the secret behind a reference, bypassing the cache.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway reads its callers' tokens"))]
     pub(crate) async fn reference(&self, reference: &CredentialRef) -> Result<Secret, Arc<BoxError>> {
@@ -245,15 +259,16 @@ impl Credentials {
     /// Returns the authorization if the route has it cached. `Some(None)` means that the vendor needs none.
     #[inline]
     pub(crate) fn cached_auth(&self, route: &Route, now: Time) -> Option<Option<Arc<Authorization>>> {
-        if route.credential.is_none() && route.oauth.is_none() && route.vendor.auth == AuthScheme::None {
+        let is_open = route.vendor.auth == AuthScheme::None && !route.has_secret_headers();
+        if is_open && route.credential.is_none() && route.oauth.is_none() {
             return (!self.sources.contains_key(&*route.vendor.name)).then_some(None);
         }
         route.authorization(now).map(Some)
     }
 
-    /// Caches `secret` in its route, for a second at most.
-    pub(crate) fn cache(&self, route: &Route, secret: Secret, now: Time) -> Arc<Authorization> {
-        let known = Arc::new(Authorization::new(&route.vendor.auth, secret, now + self.cached_for));
+    /// Caches `secrets` in their route, for a second at most.
+    pub(crate) fn cache(&self, route: &Route, secrets: Secrets, now: Time) -> Arc<Authorization> {
+        let known = Arc::new(Authorization::new(&route.vendor.auth, secrets, now + self.cached_for));
         route.keep_authorization(known.clone());
         known
     }
@@ -277,7 +292,11 @@ impl Credentials {
             true => self.oauth.fresh(route),
             false => self.tokens.get(&TokenKey::of(route)).await.map(|token| token.secret),
         }?;
-        Some(if Arc::ptr_eq(&known, &used.secret) { used.clone() } else { self.cache(route, known, now) })
+        if used.secrets.credential.as_ref().is_some_and(|token| Arc::ptr_eq(&known, token)) {
+            return Some(used.clone());
+        }
+        let headers = used.secrets.headers.clone();
+        Some(self.cache(route, Secrets { credential: Some(known), headers }, now))
     }
 
     async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Resolved<Secret> {
@@ -296,6 +315,25 @@ impl Credentials {
             Ok(token)
         };
         self.asking.outcome(&key, resolution).await.map(|token| token.secret)
+    }
+
+    /// Forgets the secrets of a request that the vendor has refused: it does not say which of them it refuses.
+    ///
+    /// Returns `false` if the next request is certain to get the same ones again.
+    pub(crate) async fn invalidate_all(&self, route: &Route, stale: &Secrets) -> bool {
+        let mut is_replaced = match &stale.credential {
+            Some(secret) => self.invalidate(route, secret).await,
+            None => false,
+        };
+        let stated: Vec<&SecretHeader> = route.all_secret_headers().collect();
+        for header in stated {
+            let known = stale.headers.iter().find(|(name, _)| *name == header.name);
+            let Some((_, secret)) = known else { continue };
+            route.forget_authorization(secret);
+            self.outdate(&header.secret, secret).await;
+            is_replaced = true;
+        }
+        is_replaced
     }
 
     /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
@@ -318,24 +356,29 @@ impl Credentials {
         } else if route.oauth.is_some() {
             return self.oauth.refused(route, stale);
         } else if let Some(reference) = &route.credential {
-            let last = self.refused.get(reference).await;
-            let is_first = last.is_none_or(|last| !Arc::ptr_eq(&last, stale));
-            if is_first {
-                self.refused.insert(reference.clone(), stale.clone()).await;
-            }
-            let entry = self.secrets.entry_by_ref(reference);
-            entry
-                .and_compute_with(async |entry| match entry {
-                    Some(entry) if Arc::ptr_eq(entry.value(), stale) => Op::Remove,
-                    _ => Op::Nop,
-                })
-                .await;
-            // A file is read in a moment, or its mount hangs: a second read would occupy a second thread.
-            if is_first && !matches!(reference, CredentialRef::File(_)) {
-                self.reading.outdate(reference);
-            }
+            self.outdate(reference, stale).await;
         }
         true
+    }
+
+    /// Forgets `stale`, to which `reference` led.
+    async fn outdate(&self, reference: &CredentialRef, stale: &Secret) {
+        let last = self.refused.get(reference).await;
+        let is_first = last.is_none_or(|last| !Arc::ptr_eq(&last, stale));
+        if is_first {
+            self.refused.insert(reference.clone(), stale.clone()).await;
+        }
+        let entry = self.secrets.entry_by_ref(reference);
+        entry
+            .and_compute_with(async |entry| match entry {
+                Some(entry) if Arc::ptr_eq(entry.value(), stale) => Op::Remove,
+                _ => Op::Nop,
+            })
+            .await;
+        // A file is read in a moment, or its mount hangs: a second read would occupy a second thread.
+        if is_first && !matches!(reference, CredentialRef::File(_)) {
+            self.reading.outdate(reference);
+        }
     }
 
     /// A future that resolves a reference, without the cache.
@@ -377,7 +420,11 @@ fn is_same(one: &Option<Secret>, other: &Option<Secret>) -> bool {
 }
 
 fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {
-    tenant.not_sent(ErrorKind::Credential, format_args!("no credential: {why}")).with_source(Shared(why))
+    failed_to_get("no credential", tenant, why)
+}
+
+fn failed_to_get(what: &str, tenant: &Tenant, why: Arc<BoxError>) -> Error {
+    tenant.not_sent(ErrorKind::Credential, format_args!("{what}: {why}")).with_source(Shared(why))
 }
 
 /// One failure, reported to every request that waited for the same secret.

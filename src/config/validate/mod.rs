@@ -8,6 +8,7 @@ mod idempotency;
 mod limit;
 mod oauth;
 mod retry;
+mod secret_headers;
 mod vendor;
 
 pub(super) use callers::caller;
@@ -22,4 +23,5 @@ pub(crate) use fields::parse_duration;
 pub(super) use fields::{check_id, duplicates};
 pub(super) use limit::share;
 pub(super) use oauth::tenant_oauth;
+pub(super) use secret_headers::{secret_headers, taken_headers, too_many_in_all, too_many_secret_headers};
 pub(super) use vendor::{check_file, vendor};

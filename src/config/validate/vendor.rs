@@ -1,6 +1,6 @@
 //! Validates vendors: addresses, authentication, headers, timeouts, endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::dialect::dialect;
@@ -8,6 +8,7 @@ use super::fields::{
     MAX_LIMITS, MAX_METHODS, check_header, check_id, check_method, choice, duration, fraction, integer,
 };
 use super::oauth::vendor_oauth;
+use super::secret_headers::{secret_headers, taken_headers};
 use super::{costs, idempotency, limit, retry};
 use crate::config::Costs;
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
@@ -28,11 +29,13 @@ const MAX_ALSO: usize = 16;
 /// The shortest window whose usage is kept in the store: a shorter one ends before the next process sends.
 const KEPT_WINDOW: Duration = Duration::from_secs(60);
 
-/// The vendor that `entry` (all layers merged) describes; problems go to `report`.
+/// The vendor that `entry` (all layers merged) describes; problems go to `report`. `resolvers` are the names that the
+/// application registered.
 pub(in crate::config) fn vendor(
     name: &str,
     environment: &str,
     entry: &VendorEntry,
+    resolvers: &BTreeSet<String>,
     report: &mut Report,
 ) -> Option<Vendor> {
     let before = report.problems.len();
@@ -80,6 +83,8 @@ pub(in crate::config) fn vendor(
 
     let retry = retry::retry(entry, report);
     let idempotency = idempotency::idempotency(entry, &auth, report);
+    let secret_headers = secret_headers(&entry.secret_headers, resolvers, report);
+    taken_headers(&entry.secret_headers, (&auth, &idempotency, headers.as_slice()), report);
     vendor_oauth(entry.oauth.as_ref(), connection.allow_http, report);
     let throttle = entry.throttle.as_deref();
     let throttle = choice(throttle, "throttle", Throttle::NAMES, Throttle::parse, Throttle::default(), &[], report);
@@ -130,6 +135,7 @@ pub(in crate::config) fn vendor(
         base_url,
         auth,
         headers,
+        secret_headers,
         costs,
         limits,
         endpoints,
