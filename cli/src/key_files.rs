@@ -83,31 +83,45 @@ impl KeyFiles {
     }
 }
 
-/// What is missing, if the key of a lane is not there: its environment variable is not set, or its file does not exist.
-/// `None` also if that is not known soon.
+/// The first key of a lane that is not there: its environment variable is not set, or its file does not exist. `None`
+/// also if that is not known soon.
 pub(crate) async fn missing(
     files: &KeyFiles,
     client: &IntegrationClient,
     tenant: &str,
     vendor: &str,
-) -> Option<String> {
-    match key(client, tenant, vendor)? {
-        CredentialRef::Env(name) => unset(&name),
-        CredentialRef::File(path) => files.is_missing(&path).await.then(|| format!("file:{path} does not exist")),
-        _ => None,
+) -> Option<CredentialRef> {
+    for key in keys(client, tenant, vendor) {
+        let is_missing = match &key {
+            CredentialRef::File(path) => files.is_missing(path).await,
+            _ => is_unset(&key),
+        };
+        if is_missing {
+            return Some(key);
+        }
+    }
+    None
+}
+
+/// What to say of a key that is not there.
+pub(crate) fn not_there(key: &CredentialRef) -> String {
+    match key {
+        CredentialRef::Env(_) => format!("{key} is not set in this process"),
+        _ => format!("{key} does not exist"),
     }
 }
 
-/// What is missing, if an environment variable is not set.
-pub(crate) fn unset(name: &str) -> Option<String> {
-    std::env::var_os(name).is_none().then(|| format!("env:{name} is not set in this process"))
+/// Whether the key is an environment variable that is not set.
+pub(crate) fn is_unset(key: &CredentialRef) -> bool {
+    matches!(key, CredentialRef::Env(name) if std::env::var_os(name).is_none())
 }
 
-/// Where the key of a lane is; `None` if it has none, or takes its access tokens from an OAuth server.
-pub(crate) fn key(client: &IntegrationClient, tenant: &str, vendor: &str) -> Option<CredentialRef> {
-    let config = client.config().current();
-    let tenant = config.tenant(tenant, vendor).ok()?;
-    tenant.credential.clone().filter(|_| tenant.oauth.is_none())
+/// Where the keys of a lane are: its credential, unless it takes its access tokens from an OAuth server, and the secrets
+/// of its `secret_headers`.
+pub(crate) fn keys(client: &IntegrationClient, tenant: &str, vendor: &str) -> Vec<CredentialRef> {
+    let Ok(tenant) = client.config().current().tenant(tenant, vendor) else { return Vec::new() };
+    let credential = tenant.credential.iter().filter(|_| tenant.oauth.is_none());
+    credential.chain(tenant.all_secret_headers().map(|header| &header.secret)).cloned().collect()
 }
 
 #[cfg(test)]

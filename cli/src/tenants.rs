@@ -103,6 +103,9 @@ struct Set {
     /// Where the secret is: `env:NAME` or `file:PATH`.
     #[arg(long, value_name = "REFERENCE")]
     credential: Option<String>,
+    /// A header with a secret beside the credential, and where the secret is. May be repeated.
+    #[arg(long, value_name = "NAME=REFERENCE", value_parser = pair)]
+    secret_header: Vec<(String, String)>,
     /// The vendor account, when several tenants use one credential.
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
@@ -196,6 +199,9 @@ impl Global {
         let mut entry = TenantEntry::new(&set.id, &set.vendor);
         if let Some(credential) = &set.credential {
             entry = entry.credential(credential);
+        }
+        for (name, reference) in &set.secret_header {
+            entry = entry.secret_header(name, reference);
         }
         if let Some(account) = &set.account {
             entry = entry.account(account);

@@ -8,7 +8,8 @@ use crate::transport::auth::header_of;
 
 /// Removes the headers that belong to the caller's connection, and the headers that the vendor's `auth` sets: every SDK
 /// sets some credential, and the tenant's credential replaces it. A vendor with `auth = "none"` gets the caller's
-/// credential.
+/// credential. Headers that `secret_headers` name are dropped later, when the request is prepared: it carries the
+/// client's in their place.
 ///
 /// A [`Request`](crate::Request) with such a header is refused when it is sent, because its author wrote the header by
 /// mistake. An SDK cannot know better.

@@ -37,7 +37,8 @@ pub use http::Method;
 ///
 /// **Headers** that belong to the connection (`Host`, `Content-Length`, `Transfer-Encoding`, `Connection`, `Upgrade`,
 /// `TE`, `Trailer`, `Keep-Alive`, `Expect`, `Proxy-*`) are refused. So are `Authorization`, `Cookie` and the vendor's
-/// credential header, unless the vendor's `auth` is `none`.
+/// credential header, unless the vendor's `auth` is `none`. A header that the `secret_headers` of the vendor or the tenant
+/// name is replaced by theirs.
 ///
 /// ```
 /// use integration_client::Request;

@@ -64,7 +64,8 @@ pub(crate) fn acceptable(
     if let Some(name) = prepared.own_credential(vendor) {
         return refuse(&format!(
             "a request with a credential of its own, here in the header {name}, is not stored; state the vendor's `auth` \
-             instead, or for a second credential `secret_headers` in the vendor's or the tenant's entry, which each attempt gets"
+             instead, or for a second credential `secret_headers` in the entry of the vendor or the tenant, which each \
+             attempt gets"
         ));
     }
     let path = prepared.path_below_base(&tenant);

@@ -8,10 +8,9 @@ use std::time::Duration;
 use integration_client::IntegrationClient;
 use integration_client::clock::Time;
 use integration_client::config::CredentialRef;
-use tokio::sync::watch;
 
 use super::feed::SAID;
-use crate::key_files::{IsThere, KeyFiles, key, missing, unset};
+use crate::key_files::{IsThere, KeyFiles, is_unset, keys, missing, not_there};
 use crate::notes;
 use crate::text::quoted;
 
@@ -35,7 +34,7 @@ pub(super) enum KeyFault {
 pub(super) struct PausedLane {
     pub(super) lane: Lane,
     pub(super) fault: KeyFault,
-    /// The reference to the key, for messages.
+    /// The reference to the key, or to each that may be meant, for messages.
     pub(super) key: String,
 }
 
@@ -52,7 +51,7 @@ struct State {
     /// The lanes whose key files are to be looked for next.
     due: BTreeSet<Lane>,
     /// The lanes whose key files are being looked for.
-    looking: BTreeMap<Lane, IsThere>,
+    looking: BTreeMap<Lane, Vec<(CredentialRef, IsThere)>>,
     /// When missing keys were last looked for again.
     looked: Option<Time>,
     /// A key file was found to be missing since the last call of [`PausedLanes::look_again`].
@@ -114,35 +113,36 @@ impl PausedLanes {
     pub(super) async fn check_of_others(&self, tenant: &str, vendor: &str, client: &IntegrationClient) {
         let is_new = self.0.borrow_mut().checked.insert((tenant.to_owned(), vendor.to_owned()));
         let files = self.0.borrow().files.clone();
-        if is_new && let Some(what) = missing(&files, client, tenant, vendor).await {
-            self.pause_missing(tenant, vendor, &what, client);
+        if is_new && let Some(key) = missing(&files, client, tenant, vendor).await {
+            self.pause_missing(tenant, vendor, &key, client);
         }
     }
 
-    /// Pauses the lane if its key, which could not be read, is not there. Returns whether that is said, or will be: a
+    /// Pauses the lane if a key of it, which could not be read, is not there. Returns whether that is said, or will be: a
     /// file is looked for by the next calls of [`look_again`](Self::look_again).
     pub(super) fn pause_if_missing(&self, tenant: &str, vendor: &str, client: &IntegrationClient) -> bool {
         let lane = (tenant.to_owned(), vendor.to_owned());
         if self.fault(&lane).is_some() {
             return true;
         }
-        match key(client, tenant, vendor) {
-            Some(CredentialRef::Env(name)) => {
-                unset(&name).is_some_and(|what| self.pause_missing(tenant, vendor, &what, client))
-            }
-            Some(CredentialRef::File(_)) => {
-                self.0.borrow_mut().due.insert(lane);
-                true
-            }
-            _ => false,
+        let keys = keys(client, tenant, vendor);
+        if let Some(key) = keys.iter().find(|key| is_unset(key)) {
+            return self.pause_missing(tenant, vendor, key, client);
         }
+        let has_files = keys.iter().any(|key| matches!(key, CredentialRef::File(_)));
+        if has_files {
+            self.0.borrow_mut().due.insert(lane);
+        }
+        has_files
     }
 
     /// Pauses a lane whose key is not there, and says so. Returns whether it was not paused before and is now.
-    fn pause_missing(&self, tenant: &str, vendor: &str, what: &str, client: &IntegrationClient) -> bool {
-        if !self.pause((tenant.to_owned(), vendor.to_owned()), KeyFault::Missing, client) {
+    fn pause_missing(&self, tenant: &str, vendor: &str, key: &CredentialRef, client: &IntegrationClient) -> bool {
+        let lane = (tenant.to_owned(), vendor.to_owned());
+        if !self.pause_because_of(lane, KeyFault::Missing, key.to_string(), client) {
             return false;
         }
+        let what = not_there(key);
         let is_own = self.0.borrow().own.contains(&(tenant.to_owned(), vendor.to_owned()));
         let (is_quiet, lanes) = (self.0.borrow().is_quiet, self.0.borrow().paused.len() as u64);
         match lanes {
@@ -162,10 +162,14 @@ impl PausedLanes {
 
     /// Pauses the lane. Returns whether it was not paused before and is now.
     pub(super) fn pause(&self, lane: Lane, fault: KeyFault, client: &IntegrationClient) -> bool {
+        let key = credential(client, &lane.0, &lane.1);
+        self.pause_because_of(lane, fault, key, client)
+    }
+
+    fn pause_because_of(&self, lane: Lane, fault: KeyFault, key: String, client: &IntegrationClient) -> bool {
         if self.fault(&lane).is_some() || client.tenants().pause(&lane.0, &lane.1).is_err() {
             return false;
         }
-        let key = credential(client, &lane.0, &lane.1);
         let mut state = self.0.borrow_mut();
         if fault == KeyFault::Missing && key.starts_with("file:") {
             state.is_new = true;
@@ -178,20 +182,19 @@ impl PausedLanes {
     /// is missing. Called often: it begins looks at intervals, waits for none, and handles those that have ended.
     pub(super) fn look_again(&self, now: Time, client: &IntegrationClient) {
         self.begin_looks(now, client);
-        let ended: Vec<(Lane, bool)> = {
+        let ended: Vec<(Lane, Option<CredentialRef>)> = {
             let mut state = self.0.borrow_mut();
-            let is_there = |(lane, is_there): (&Lane, &IsThere)| Some((lane.clone(), (*is_there.borrow())?));
-            let ended: Vec<_> = state.looking.iter().filter_map(is_there).collect();
+            let look = |(lane, looks): (&Lane, &Vec<(CredentialRef, IsThere)>)| Some((lane.clone(), gone(looks)?));
+            let ended: Vec<_> = state.looking.iter().filter_map(look).collect();
             ended.iter().for_each(|(lane, _)| drop(state.looking.remove(lane)));
             ended
         };
-        for (lane, is_there) in ended {
-            match (self.fault(&lane), is_there) {
-                (Some(KeyFault::Missing), true) => self.go_on(&lane, client),
-                (None, true) => self.say_unread(&lane, client),
-                (None, false) => {
-                    let what = format!("{} does not exist", credential(client, &lane.0, &lane.1));
-                    self.pause_missing(&lane.0, &lane.1, &what, client);
+        for (lane, gone) in ended {
+            match (self.fault(&lane), gone) {
+                (Some(KeyFault::Missing), None) => self.go_on(&lane, client),
+                (None, None) => self.say_unread(&lane, client),
+                (None, Some(key)) => {
+                    self.pause_missing(&lane.0, &lane.1, &key, client);
                 }
                 _ => {}
             }
@@ -225,14 +228,19 @@ impl PausedLanes {
             if state.looking.contains_key(&lane) {
                 continue;
             }
-            let is_there = match key(client, &lane.0, &lane.1) {
-                Some(CredentialRef::File(path)) => state.files.look(&path),
-                Some(CredentialRef::Env(name)) if unset(&name).is_some() => None,
-                // The configuration names another key now.
-                _ => Some(watch::channel(Some(true)).1),
-            };
-            if let Some(is_there) = is_there {
-                state.looking.insert(lane, is_there);
+            let keys = keys(client, &lane.0, &lane.1);
+            if keys.iter().any(is_unset) {
+                continue;
+            }
+            // The configuration may name other keys now, and no file.
+            let files = &state.files;
+            let looks = keys.into_iter().filter_map(|key| match &key {
+                CredentialRef::File(path) => Some(files.look(path).map(|is_there| (key.clone(), is_there))),
+                _ => None,
+            });
+            let looks: Option<Vec<(CredentialRef, IsThere)>> = looks.collect();
+            if let Some(looks) = looks {
+                state.looking.insert(lane, looks);
             }
         }
     }
@@ -262,11 +270,27 @@ impl PausedLanes {
     }
 }
 
-/// The reference to the secret in the configuration, for messages.
+/// The first file of these that was found not to exist, if any; `None` until all looks have ended.
+fn gone(looks: &[(CredentialRef, IsThere)]) -> Option<Option<CredentialRef>> {
+    let mut gone = None;
+    for (key, is_there) in looks {
+        let is_there = (*is_there.borrow())?;
+        if !is_there && gone.is_none() {
+            gone = Some(key.clone());
+        }
+    }
+    Some(gone)
+}
+
+/// The reference to the secret in the configuration, for messages; with `secret_headers` all that may be meant.
 pub(super) fn credential(client: &IntegrationClient, tenant: &str, vendor: &str) -> String {
-    let tenant = client.config().current().tenant(tenant, vendor).ok();
-    let stated = tenant.and_then(|tenant| tenant.credential.as_ref().map(ToString::to_string));
-    stated.unwrap_or_else(|| "the credential".to_owned())
+    let Ok(tenant) = client.config().current().tenant(tenant, vendor) else { return "the credential".to_owned() };
+    let mut stated: Vec<String> = tenant.credential.iter().map(ToString::to_string).collect();
+    if tenant.oauth.is_some() || (stated.is_empty() && tenant.all_secret_headers().next().is_none()) {
+        stated.push("the credential".to_owned());
+    }
+    stated.extend(tenant.all_secret_headers().map(|header| header.secret.to_string()));
+    stated.join(" or ")
 }
 
 /// The shell command that makes jobs again of the dead letters with a reason: all, or those of a lane with the status

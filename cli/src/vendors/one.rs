@@ -22,6 +22,9 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     for (name, value) in &live.headers {
         facts.push(fact("header", format!("{name}: {value}")));
     }
+    for header in &live.secret_headers {
+        facts.push(fact("header", format!("{}: the secret of {}", header.name, header.secret)));
+    }
     if *live.dialect != Dialect::default() {
         facts.push(fact("answers", "read by shape, and by a dialect of its own".to_owned()));
     }
