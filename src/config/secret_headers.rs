@@ -71,3 +71,6 @@ pub struct SecretHeader {
 pub(super) fn as_written(headers: &[SecretHeader]) -> SecretHeaders {
     SecretHeaders(headers.iter().map(|header| (header.name.to_string(), header.secret.to_string())).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ mod credentials;
 mod faults;
 mod hosts;
 mod rotation;
+mod secret_headers;
 mod shutdown;
 mod status;
 mod streams;

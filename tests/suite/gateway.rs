@@ -22,6 +22,7 @@ mod json;
 mod keys;
 mod nested;
 mod redirects;
+mod secret_headers;
 mod thousand;
 mod tokens;
 

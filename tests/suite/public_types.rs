@@ -55,7 +55,7 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, RemoteSource, Limit, Scope, LimitKind, Rate, Resets, Period, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
-        ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
+        ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier, SecretHeader,
         OnUnsendable, Shape, Caller, May, Rewrite, Sharing, SharingFloor, LaneMiddleware, PacingMiddleware, Gateway,
         GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
         LaneState, LaneSort, LaneQuery, LanePage, LaneSummary, SourceKind, SourceStatus,

@@ -134,6 +134,24 @@ async fn dry_run_counts_the_jobs_that_wait() {
     assert_eq!(place.vendor.summary().arrived, 1);
 }
 
+/// The credential is there, and the secret of a header beside it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_secret_header_stops_its_tenant_alone() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let more = "\"env:IC_RUN_KEY_2\"\nsecret_headers = { x-second = \"env:IC_RUN_SECOND\" }";
+    place.write("vendors.toml", &vendors.replace("\"env:IC_RUN_KEY_2\"", more));
+    place.write("jobs.jsonl", &(job("umbra", "/1") + &job("acme", "/2")));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1, 0, 0], 2), "{}", ran.err);
+    let said = "run: umbra at v: env:IC_RUN_SECOND is not set in this process. None of its jobs is sent";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    assert!(ran.err.contains("error: the key is missing of umbra at v (env:IC_RUN_SECOND)"), "{}", ran.err);
+    let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
+    let ran = wait(command.env("IC_RUN_SECOND", "second").spawn().unwrap()).await;
+    assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
+}
+
 /// The store holds jobs of another file, whose key is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_key_of_another_run_decides_nothing() {

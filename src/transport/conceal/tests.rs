@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderName;
 
 use super::*;
 use crate::clock::Time;
+use crate::route::Secrets;
 use crate::transport::target;
 
 fn concealed(scheme: &AuthScheme, secret: &str, text: &str) -> String {
@@ -61,4 +63,16 @@ fn beginnings_count_in_cut_texts_alone() {
 fn short_secret_and_empty_text_stay() {
     assert_eq!(concealed(&AuthScheme::Bearer, "order", "the order is empty"), "the order is empty");
     assert_eq!(concealed(&AuthScheme::Bearer, "supersecret", ""), "");
+}
+
+#[test]
+fn secrets_of_headers_are_concealed() {
+    let second = (HeaderName::from_static("x-second"), Arc::new(SecretString::from("second/secret")));
+    for credential in [None, Some(Arc::new(SecretString::from("first-secret")))] {
+        let is_alone = credential.is_none();
+        let secrets = Secrets { credential, headers: vec![second.clone()] };
+        let shown = Authorization::new(&AuthScheme::Bearer, secrets, Time::MAX)
+            .conceal(&AuthScheme::Bearer, "first-secret and second%2Fsecret");
+        assert_eq!(shown, if is_alone { "first-secret and ***" } else { "*** and ***" });
+    }
 }

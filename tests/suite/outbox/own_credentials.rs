@@ -103,3 +103,56 @@ async fn headers_of_the_entry_are_not_stored() {
     }
     assert!(own, "the letter holds the request's own headers");
 }
+
+/// The vendor repeats the secret of the header in its refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn secret_headers_are_not_stored() {
+    const SECOND: &str = "second-7d20c1be";
+    let rows = folder();
+    let entry =
+        OPEN.replace("headers = { x-api-key = \"of-every-request\" }", "secret_headers = { x-api-key = \"kept:x\" }");
+    let transport = FakeTransport::new(|call| {
+        let status = if call.path() == "/refused" { 422 } else { 200 };
+        FakeAnswer::status(status).body(format!("unknown: {}", call.header("x-api-key").unwrap_or_default()))
+    });
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(entry)
+        .credential_resolver("kept", |_: String| async move { Ok(SecretString::from(SECOND)) })
+        .tenant(TenantEntry::new("acme", "open"))
+        .store(Store::sqlite(rows.join("s.db")))
+        .transport(transport.clone())
+        .work()
+        .build()
+        .await
+        .unwrap();
+    let mut receipts = Vec::new();
+    for path in ["/a", "/refused"] {
+        // The caller's value is not sent, so it is not stored either.
+        let request = Request::post("open", path).header("x-api-key", CANARY).body("x");
+        receipts.push(client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap());
+    }
+    for receipt in &receipts {
+        until_ended(receipt).await;
+    }
+    let sent: Vec<_> = transport.calls().iter().map(|call| call.header("x-api-key").map(str::to_owned)).collect();
+    assert_eq!(sent, [Some(SECOND.to_owned()), Some(SECOND.to_owned())]);
+    let kept = client.outbox().dead_letters().unwrap().show(&receipts[1].id()).await.unwrap().unwrap();
+    let shown = serde_json::to_string(&kept.letter).unwrap();
+    assert!(shown.contains("unknown: ***") && matches!(kept.letter.request, LetterRequest::Whole { .. }), "{shown}");
+    client.shutdown(Duration::from_secs(5)).await;
+    for entry in std::fs::read_dir(&rows).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!holds(CANARY) && !holds(SECOND));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusal_of_own_credential_names_secret_headers() {
+    let client = open_client(&Arc::new(MemorySink::new(1))).await;
+    let request = Request::get("open", "/a").header("x-api-key", CANARY);
+    let error = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap_err().to_string();
+    assert!(error.contains("`secret_headers` in the entry of the vendor or the tenant"), "{error}");
+    client.shutdown(Duration::from_secs(5)).await;
+}
