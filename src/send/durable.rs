@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::attempt_end::{AttemptEnd, Cause, EXCERPT, NotSent, excerpt};
+use super::attempt_end::{AttemptEnd, Cause, NotSent, excerpt};
 use super::events::End;
 use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
 use super::outlook::{HOLD, blocks, outlook};
 use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
-use crate::config::{AtRest, Keep, OnAmbiguous};
+use crate::config::OnAmbiguous;
 use crate::core::{Core, Used};
 use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
@@ -170,7 +170,7 @@ impl Outgoing {
         self.past.is_none() && !self.has_begun()
     }
 
-    fn take_authorization(&mut self) -> Option<Arc<Authorization>> {
+    pub(super) fn take_authorization(&mut self) -> Option<Arc<Authorization>> {
         self.stored.as_mut().and_then(|stored| stored.authorization.take())
     }
 
@@ -394,32 +394,4 @@ impl Outgoing {
         }
         self.bury(core, Reason::Rejected)
     }
-
-    /// The part of a response body that the letter keeps: usually the reason of a refusal. The tenant's secret is
-    /// replaced before the text is cut, so that no part of it is left at the cut.
-    fn words(&mut self, status: u16, body: &[u8]) -> Option<String> {
-        let authorization = self.take_authorization();
-        let vendor = &self.route.vendor;
-        let most = match vendor.dead_letters {
-            Keep::Whole => EXCERPT,
-            // A response about a credential may repeat a part of it, which cannot be found.
-            Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
-            Keep::Redacted => WORDS,
-            Keep::NoAnswer => return None,
-        };
-        if vendor.at_rest == AtRest::Redacted {
-            return None;
-        }
-        // The body may have been cut within a character of up to four bytes.
-        let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-        // A text with zeros is not UTF-8 but UTF-16, in which no secret would be found.
-        let is_text = body.len() - text.len() < 4 && !text.contains('\0');
-        let text = authorization.map_or_else(|| text.to_owned(), |known| known.conceal(&vendor.auth, text));
-        let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
-        let text: String = text.trim().chars().take(most).map(plain).collect();
-        (is_text && !text.is_empty()).then_some(text)
-    }
 }
-
-/// Characters of a response body that a redacted letter keeps.
-const WORDS: usize = 200;

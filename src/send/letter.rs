@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use super::Outgoing;
+use super::attempt_end::EXCERPT;
 use crate::clock::Clock;
-use crate::config::Keep;
+use crate::config::{AtRest, Keep};
 use crate::core::Core;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
+
+/// Characters of a response body that a redacted letter keeps.
+const WORDS: usize = 200;
 
 /// The wall-clock time of an event that began `took` ago.
 pub(super) fn timestamp(clock: Clock, took: Duration) -> jiff::Timestamp {
@@ -43,6 +47,31 @@ impl Outgoing {
             letter.attempts.clone_from(&past.records);
         }
         letter
+    }
+
+    /// The part of a response body that the letter keeps: usually the reason of a refusal. The tenant's secret is
+    /// replaced before the text is cut, so that no part of it is left at the cut.
+    pub(super) fn words(&mut self, status: u16, body: &[u8]) -> Option<String> {
+        let authorization = self.take_authorization();
+        let vendor = &self.route.vendor;
+        let most = match vendor.dead_letters {
+            Keep::Whole => EXCERPT,
+            // A response about a credential may repeat a part of it, which cannot be found.
+            Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
+            Keep::Redacted => WORDS,
+            Keep::NoAnswer => return None,
+        };
+        if vendor.at_rest == AtRest::Redacted {
+            return None;
+        }
+        // The body may have been cut within a character of up to four bytes.
+        let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        // A text with zeros is not UTF-8 but UTF-16, in which no secret would be found.
+        let is_text = body.len() - text.len() < 4 && !text.contains('\0');
+        let text = authorization.map_or_else(|| text.to_owned(), |known| known.conceal(&vendor.auth, text));
+        let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+        let text: String = text.trim().chars().take(most).map(plain).collect();
+        (is_text && !text.is_empty()).then_some(text)
     }
 }
 
