@@ -118,8 +118,9 @@ pub enum Reason {
     Exhausted,
     /// The vendor may have acted on the request, and a repetition might make it act twice.
     Ambiguous,
-    /// The vendor responded that it will not act, or the request cannot be sent as it is. For accepted requests only: a
-    /// plain send returns the response to its caller.
+    /// The vendor responded that it will not act, or with a redirect, none of which is followed (a 303 and a 304 are
+    /// deliveries); or the request cannot be sent as it is. For accepted requests only: a plain send returns the response
+    /// to its caller.
     Rejected,
     /// The request was not delivered in time. The deadline of an accepted request passed; or the vendor refused a
     /// request without a deadline, and the next attempt would have come later than the longest time that a caller is

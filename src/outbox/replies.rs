@@ -38,7 +38,7 @@ pub struct Reply {
     /// | `reply_to` | the place that the request named ([`Request::reply_to`](crate::Request::reply_to)); missing where it named none |
     /// | `metadata` | the request's metadata; `null` if the vendor's entry states `at_rest`, or the request was stored
     /// sealed |
-    /// | `outcome` | `done`: the vendor answered, with a status below 400 or one that its entry takes for good; `dead`: given up |
+    /// | `outcome` | `done`: the vendor answered with a 2xx, 303 or 304, or with a response that the program's classifier takes for a success; `dead`: given up |
     /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
     /// | `status` | the status of the last response; `null` if there was none |
     /// | `headers` | the headers of the response, as pairs of name and value; only for `done` |

@@ -217,6 +217,16 @@ pub(crate) fn may_pass(status: u16, class: Option<Class>) -> bool {
     !matches!(meaning(status, class), Meaning::Final | Meaning::Unauthorized)
 }
 
+/// Whether a final response delivers a stored job. A 303 says that the request was processed, and where the result is; a
+/// 304 answers a conditional request (RFC 9110, sections 15.4.4 and 15.4.5). Of a request that any other redirect answers
+/// nobody knows whether it was processed: redirects are not followed.
+pub(crate) fn is_delivery(status: u16, class: Option<Class>) -> bool {
+    match class {
+        Some(class) => class == Class::Success,
+        None => matches!(status, 200..=299 | 303 | 304),
+    }
+}
+
 /// The meaning of a response, from its status and the classifier.
 enum Meaning {
     /// The vendor acted, or refused for good.

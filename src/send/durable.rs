@@ -20,7 +20,7 @@ use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
-use crate::retry::{self, Class, FailedEnd, failed_end};
+use crate::retry::{self, FailedEnd, failed_end};
 use crate::route::Authorization;
 use crate::send::response::Response;
 use crate::transport::TransportError;
@@ -380,7 +380,7 @@ impl Outgoing {
     async fn answered(&mut self, core: &Core, response: Response, noted: usize) -> ClaimEnd {
         let status = response.status();
         let class = core.egress.class_of(&self.route, status, response.headers());
-        if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
+        if retry::is_delivery(status.as_u16(), class) {
             return ClaimEnd::Delivered(Box::new(response));
         }
         // Only a response that had to be classified has a record already.

@@ -22,6 +22,7 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
     let mut reasons: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
     let mut again: BTreeSet<String> = BTreeSet::new();
     let mut refused: BTreeSet<(u16, Lane)> = BTreeSet::new();
+    let mut is_redirected = false;
     let kept = letters.list(None, GROUPED).await.unwrap_or_default();
     let are_all = kept.len() < GROUPED;
     for kept in kept {
@@ -34,6 +35,7 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
         // The vendor would reject the same request again, unless it refused the credential, which can be corrected.
         if let (Reason::Rejected, Some(status)) = (kept.letter.reason, status) {
             let lane = (kept.letter.tenant.clone(), kept.letter.vendor.clone());
+            is_redirected |= (300..400).contains(&status);
             if matches!(status, 401 | 403) && !last.contains(&redrive("rejected", Some((status, &lane)), options)) {
                 refused.insert((status, lane));
             }
@@ -60,6 +62,11 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
         notes::say(&format!("  {count} {reason}: line {}", lines.join(", ")));
     }
     notes::say(&format!("  see them:   integration-client dead-letters list{options}"));
+    if is_redirected {
+        notes::say(
+            "  redirects are not followed: look whether the vendor acted, and correct its base_url or the paths",
+        );
+    }
     for reason in &again {
         let first = match reason.as_str() {
             "ambiguous" => " (ask the vendor first: it may have acted, and may have forgotten the keys)",

@@ -28,10 +28,10 @@ its run has ended, the command says which lines differ, and sends nothing until
 told: --changed sends those lines, --anew all of them.
 
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
-jobs that their vendor answered below 400, responses with 429 to this process,
-dead letters, and how long this process took; also cancelled=N, if jobs were
-cancelled. A job that is rejected (any other 4xx) is a dead letter; a line that
-is no job is invalid.
+jobs that their vendor answered with a 2xx, 303 or 304, responses with 429 to
+this process, dead letters, and how long this process took; also cancelled=N, if
+jobs were cancelled. A job that is rejected (any other 4xx, or a redirect: none
+is followed) is a dead letter; a line that is no job is invalid.
 
 A reader of the results that stops reading, or a disk that hangs, costs nothing
 but time: responses are kept in the store, and written when it goes on.

@@ -71,7 +71,7 @@ impl End {
     /// [`of_failed`](End::of_failed).
     pub(super) fn of_torn(mut answer: Answer, error: &Error, is_safe: bool) -> End {
         let why = connect::in_words(error);
-        if answer.status < 400 {
+        if is_done(answer.status) {
             return End::Unanswered(Unanswered::new(why, error, Some(answer.status), is_safe));
         }
         answer.given_up = Some(format!("the vendor answered {}; {why}", named(answer.status)));
@@ -128,12 +128,12 @@ impl Answer {
         }
         let printed = if json { self.print_json(out) } else { self.print(include, out) };
         let failed = unprinted(printed.and_then(|()| out.flush()));
-        if failed.is_some() || (*status >= 400 && given_up.is_none() && !json) {
+        if failed.is_some() || (!is_done(*status) && given_up.is_none() && !json) {
             let failed = failed.as_ref().map(|error| format!("; the response could not be printed: {error}"));
             let (failed, doubt) = (failed.unwrap_or_default(), doubt(*status, credential.as_deref()));
             notes::say(&format!("error: the vendor answered {}{failed}{doubt}", named(*status)));
         }
-        match *status < 400 && given_up.is_none() {
+        match is_done(*status) && given_up.is_none() {
             _ if failed.is_some() => Outcome::Interrupted,
             true => Outcome::Fine,
             false => Outcome::Found,
@@ -187,8 +187,17 @@ fn unprinted(printed: io::Result<()>) -> Option<io::Error> {
     printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }
 
-/// Asks whether the credential is right, if the vendor did not accept it.
+/// Whether the vendor did what the request asks for. Of the redirects, which are not followed, only a 303 and a 304 say so.
+fn is_done(status: u16) -> bool {
+    matches!(status, 200..=299 | 303 | 304)
+}
+
+/// What to look at after this status, if it says more than that the vendor refused: the credential, or the redirect.
 pub(super) fn doubt(status: u16, credential: Option<&str>) -> String {
+    if (300..400).contains(&status) && !is_done(status) {
+        return "; redirects are not followed: look whether the vendor acted, and correct `base_url` or the path"
+            .to_owned();
+    }
     let refused = credential.filter(|_| status == 401);
     refused.map(|reference| format!("; is {reference} right?")).unwrap_or_default()
 }

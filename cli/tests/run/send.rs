@@ -122,6 +122,20 @@ async fn refused_key_is_doubted_by_its_reference() {
     assert!(ran.err.trim_end().ends_with(" --store 'my jobs.sqlite'"), "a command to copy: {}", ran.err);
 }
 
+/// A redirect is not followed, so nobody knows whether the request was processed: with a store as without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn redirect_is_found_with_and_without_store() {
+    let vendor = FakeVendor::builder().fault(When::path("/moved"), Fault::Status(302));
+    let place = RunFolder::new(vendor.fault(When::path("/made"), Fault::Status(303))).await;
+    let stores: [&[&str]; 2] = [&[], &["--store", "s.sqlite"]];
+    for store in stores {
+        let ran = send(&place, &[&["/moved", "-d", "{}"], store].concat()).await;
+        assert!(ran.code == 1 && ran.err.contains("; redirects are not followed: look"), "{} {}", ran.code, ran.err);
+        let ran = send(&place, &[&["/made", "-d", "{}"], store].concat()).await;
+        assert!(ran.code == 0 && !ran.err.contains("error"), "{store:?}: {} {}", ran.code, ran.err);
+    }
+}
+
 /// `inspect` reads the output of `send -i` as it reads that of `curl -i`.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_is_printed_as_inspect_reads_it() {

@@ -198,6 +198,18 @@ fn classifier_comes_before_the_status() {
 }
 
 #[test]
+fn see_other_and_not_modified_are_deliveries() {
+    for status in [200, 202, 204, 299, 303, 304] {
+        assert!(is_delivery(status, None), "{status}");
+        assert!(!is_delivery(status, Some(Class::Rejected)), "{status}, as the program says");
+    }
+    for status in [300, 301, 302, 305, 307, 308, 400, 401, 404, 422] {
+        assert!(!is_delivery(status, None), "{status}");
+        assert!(is_delivery(status, Some(Class::Success)), "{status}, as the program says");
+    }
+}
+
+#[test]
 fn ambiguous_outcomes_are_recognised() {
     let careful = RetryPolicy::default();
     let safe = policy(|policy| policy.unavailable_is_safe = true);

@@ -43,6 +43,23 @@ async fn each_refusal_has_a_record_of_its_own() {
     assert_eq!(told, [(None, None), (Some(401), None), (Some(422), Some("the postcode is missing"))]);
 }
 
+/// Redirects are not followed. Two of them say that the request was processed.
+#[tokio::test(start_paused = true)]
+async fn redirect_delivers_only_what_was_processed() {
+    for (status, is_delivered) in [(303, true), (304, true), (301, false), (302, false), (307, false), (308, false)] {
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(status).header("location", "/elsewhere"));
+        let client = builder_with_secret(TWENTY, &transport, true).build().await.unwrap();
+        let request = Request::post("v", "/a").body("content");
+        let sending = Sending { request, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
+        let is_expected = match send_stored(client.core(), sending, None).await {
+            ClaimEnd::Delivered(response) => is_delivered && response.status().as_u16() == status,
+            ClaimEnd::Dead(letter) => !is_delivered && letter.reason == Reason::Rejected,
+            _ => false,
+        };
+        assert!(is_expected && transport.calls().len() == 1, "{status}");
+    }
+}
+
 /// A classifier that panics leaves the decision to the status.
 #[tokio::test(start_paused = true)]
 async fn panic_of_the_classifier_ends_no_job() {
