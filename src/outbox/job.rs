@@ -152,10 +152,12 @@ pub(super) async fn run(
     let route = core.registry.route(&job.lane.tenant, &job.lane.vendor);
     let tenant = route.ok().map(|route| route.tenant().clone());
     let request = stored.request(&job.lane.vendor);
+    // With the reason of its end alone, an operator would send a job in doubt again, and its tenant's key may be forgotten.
+    let ends = unknown || job.expires_ms.is_some_and(|left| left <= 0);
     let can_be_sent = CanBeSent {
         again: may_be_resent(&stored, tenant.as_deref(), age.unwrap_or_default()),
         // Without its tenant the job waits: what its vendor's entry says of keys may be known again later.
-        may_have_acted: age.is_some() && tenant.is_some(),
+        may_have_acted: age.is_some() && (tenant.is_some() || ends),
         is_readable: request.is_some(),
         is_configured: !unknown || tenant.is_some(),
     };

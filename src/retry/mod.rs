@@ -227,6 +227,14 @@ pub(crate) fn is_delivery(status: u16, class: Option<Class>) -> bool {
     }
 }
 
+/// Whether a refusal with this status is about what the request says. A vendor that acted on an earlier attempt with the
+/// same idempotency key would have repeated that outcome instead. Any other refusal may come before the vendor looks at the
+/// key, from its gateway or its check of the credential, and says nothing of the earlier attempt. A 409 may even mean that
+/// the vendor is busy with that attempt.
+pub(crate) fn is_about_content(status: u16) -> bool {
+    matches!(status, 200..=299 | 400 | 402 | 422)
+}
+
 /// The meaning of a response, from its status and the classifier.
 enum Meaning {
     /// The vendor acted, or refused for good.

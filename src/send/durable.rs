@@ -225,9 +225,9 @@ impl Outgoing {
             AttemptEnd::Failed(failure) => {
                 let (sent, kind) = (failure.sent(), failure.kind());
                 let ending = match failed_end(sent, kind, self.is_idempotent(core.clock.moment())) {
-                    FailedEnd::Invalid => self.bury_unsent(core, Reason::Rejected, failure.to_string()),
+                    FailedEnd::Invalid => self.bury_unsent(core, self.unless_in_doubt(), failure.to_string()),
                     FailedEnd::NotPossibleNow => self.not_possible_now(core, failure.to_string(), None),
-                    FailedEnd::Rejected => self.bury(core, Reason::Rejected),
+                    FailedEnd::Rejected => self.bury(core, self.unless_in_doubt()),
                     FailedEnd::Exhausted => self.bury(core, Reason::Exhausted),
                     FailedEnd::Ambiguous => self.bury(core, Reason::Ambiguous),
                 };
@@ -276,7 +276,7 @@ impl Outgoing {
                 // A token URL may state days. Another look in that time costs it nothing, and sees what was corrected.
                 self.unreachable(core, wait.unwrap_or(SOON).min(ASK_AGAIN))
             }
-            Next::Rejected => self.bury_unsent(core, Reason::Rejected, error.to_string()),
+            Next::Rejected => self.bury_unsent(core, self.unless_in_doubt(), error.to_string()),
             Next::Ambiguous => self.bury_unsent(core, Reason::Ambiguous, error.to_string()),
         };
         if !is_outage && let ClaimEnd::Later { wait, history } = &mut ending {
@@ -392,6 +392,17 @@ impl Outgoing {
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        self.bury(core, Reason::Rejected)
+        let is_certain = retry::is_about_content(status.as_u16());
+        self.bury(core, if is_certain { Reason::Rejected } else { self.unless_in_doubt() })
+    }
+
+    /// The reason of the letter of a job that is given up for good: `rejected`, unless the vendor may have acted on an
+    /// earlier attempt and an operator who sends the letter again could make it act twice. The request's key does not
+    /// prevent that, because the vendor may have forgotten it by then.
+    fn unless_in_doubt(&self) -> Reason {
+        let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
+        let is_repeatable = retry::idempotent(self.prepared.method(), || self.prepared.takes_key(&self.route), false);
+        let is_safe = retry::may_resend(is_repeatable, resend, &self.route.vendor.retry);
+        if self.may_have_acted() && !is_safe { Reason::Ambiguous } else { Reason::Rejected }
     }
 }

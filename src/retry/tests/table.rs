@@ -210,6 +210,12 @@ fn see_other_and_not_modified_are_deliveries() {
 }
 
 #[test]
+fn only_refused_content_speaks_of_earlier_attempts() {
+    assert!([200, 400, 402, 422].into_iter().all(is_about_content));
+    assert!(![301, 401, 403, 404, 409, 410, 412, 413, 425, 429, 500].into_iter().any(is_about_content));
+}
+
+#[test]
 fn ambiguous_outcomes_are_recognised() {
     let careful = RetryPolicy::default();
     let safe = policy(|policy| policy.unavailable_is_safe = true);

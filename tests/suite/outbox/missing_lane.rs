@@ -43,6 +43,37 @@ async fn invalid_row_keeps_jobs_of_missing_lane() {
     assert!(transport.calls().is_empty());
 }
 
+/// The vendor may have acted on the only attempt, and by the time an operator looks it may have forgotten the key.
+#[tokio::test]
+async fn doubted_job_of_missing_tenant_is_ambiguous() {
+    let (store, transport) = (Store::sqlite(folder().join("s.db")), FakeTransport::new(|_| FakeAnswer::reset()));
+    let builder = |tenant: &str| {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
+                    [vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"3s\"\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+        builder.tenant(TenantEntry::new(tenant, "v")).store(store.clone()).work()
+    };
+    let first = builder("late").build().await.unwrap();
+    let id = first.outbox().enqueue("late", Priority::Normal, post("/late")).await.unwrap().id();
+    while transport.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let receipt = first.outbox().receipt(&id).unwrap();
+    wait_for_status(&receipt, |status| matches!(status, Status::Waiting { .. })).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    let working = builder("acme").build().await.unwrap();
+    let receipt = working.outbox().receipt(&id).unwrap();
+    for _ in 0..20 {
+        longer_than_a_lane_may_be_missing().await;
+        if matches!(receipt.status().await.unwrap(), Status::Dead { .. }) {
+            break;
+        }
+    }
+    let status = receipt.status().await.unwrap();
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+    assert_eq!(transport.calls().len(), 1);
+}
+
 #[tokio::test]
 async fn redacted_job_of_missing_tenant_keeps_no_request() {
     let (store, transport) = (Store::sqlite(folder().join("s.db")), FakeTransport::new(|_| FakeAnswer::status(200)));

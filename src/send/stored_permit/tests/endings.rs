@@ -4,6 +4,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::*;
 use crate::Class;
+use crate::config::OnAmbiguous;
 use crate::dead_letter::{AttemptRecord, Phase};
 
 /// The limit has no unit for a second exchange in the claim in which the credential is replaced.
@@ -57,6 +58,37 @@ async fn redirect_delivers_only_what_was_processed() {
             _ => false,
         };
         assert!(is_expected && transport.calls().len() == 1, "{status}");
+    }
+}
+
+/// A refusal after an attempt on which the vendor may have acted. Only a method that is safe to repeat, or a refusal of
+/// what the request says, leaves no doubt.
+#[tokio::test(start_paused = true)]
+async fn refusal_in_doubt_is_ambiguous() {
+    let keyed = || Request::post("v", "/a").body("content").accepted_key("k");
+    let resent = || keyed().on_ambiguous(OnAmbiguous::Resend);
+    for (request, status, is_in_doubt, reason) in [
+        (keyed(), 401, true, Reason::Ambiguous),
+        (keyed(), 403, true, Reason::Ambiguous),
+        (keyed(), 404, true, Reason::Ambiguous),
+        (keyed(), 409, true, Reason::Ambiguous),
+        (keyed(), 302, true, Reason::Ambiguous),
+        (keyed(), 400, true, Reason::Rejected),
+        (keyed(), 422, true, Reason::Rejected),
+        (keyed(), 409, false, Reason::Rejected),
+        (resent(), 409, true, Reason::Rejected),
+        (Request::get("v", "/a"), 403, true, Reason::Rejected),
+        (Request::delete("v", "/a"), 404, true, Reason::Rejected),
+    ] {
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(status));
+        let entry = format!("{TWENTY}[vendors.v.idempotency]\nheader = \"idempotency-key\"\n");
+        let client = builder_with_secret(&entry, &transport, true).build().await.unwrap();
+        let history = History { may_have_acted_at: is_in_doubt.then_some(0), ..History::default() };
+        let what = format!("{} {status}, in doubt: {is_in_doubt}", request.method());
+        let records = StallingRecords::new(Duration::ZERO, &[]);
+        let ending = send_stored(client.core(), Sending { request, history, ..job(1, records) }, None).await;
+        let ClaimEnd::Dead(letter) = ending else { panic!("{what}: it goes on") };
+        assert_eq!((letter.reason, letter.attempts.last().unwrap().status), (reason, Some(status)), "{what}");
     }
 }
 
