@@ -3,19 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::can_be_sent::{CanBeSent, MAX_STARTED, may_be_resent};
-use super::lanes::Gauge;
 use super::payload::Payload;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::replies::{self, Answered, Wanted};
 use super::stored::Stored;
 use super::usage_retention::kept_for;
+use super::waits::Waits;
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, Tenant};
@@ -34,32 +34,6 @@ use crate::store::{Id, LaneTier, millis_of};
 
 /// The wait until a job whose seal key is missing is tried again.
 const NO_KEY: Duration = Duration::from_secs(30);
-
-/// Counts a job as waiting for its permit, until the job has a permit or has ended.
-pub(super) struct Waits {
-    gauge: Arc<Gauge>,
-    over: AtomicBool,
-    outbox: Arc<OutboxState>,
-}
-
-impl Waits {
-    pub(super) fn new(gauge: Arc<Gauge>, outbox: Arc<OutboxState>) -> Waits {
-        gauge.begin();
-        Waits { gauge, over: AtomicBool::new(false), outbox }
-    }
-
-    fn end(&self) {
-        if !self.over.swap(true, AcqRel) && self.gauge.end() {
-            self.outbox.wake.notify_one();
-        }
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 /// Records each exchange of a job before the exchange leaves.
 struct Entry {

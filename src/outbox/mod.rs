@@ -83,6 +83,7 @@ mod tokens;
 mod unwritten;
 mod usage;
 mod usage_retention;
+mod waits;
 mod worker;
 
 use std::sync::Arc;
