@@ -128,7 +128,8 @@ pub enum Reason {
     Expired,
     /// The process ended again and again while it was sending the request. For accepted requests only.
     Poison,
-    /// Its tenant, vendor or endpoint is missing in the configuration. For accepted requests only.
+    /// Its tenant, vendor or endpoint is missing in the configuration, or its path or a header no longer fits it. For
+    /// accepted requests only.
     NotConfigured,
 }
 

@@ -71,5 +71,12 @@ pub(super) fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>, age: Durat
     may_resend(idempotent, stored.resend, policy)
 }
 
+/// The reason of a job that is given up because the configuration lacks what it needs. The letter may be sent again at any
+/// time: if the vendor `may_have_acted`, the request's key does not keep it from acting twice.
+pub(super) fn not_configured(stored: Option<&Stored>, may_have_acted: bool) -> Reason {
+    let is_safe = || stored.is_some_and(|stored| may_be_resent(stored, None, Duration::ZERO));
+    if may_have_acted && !is_safe() { Reason::Ambiguous } else { Reason::NotConfigured }
+}
+
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::can_be_sent::{CanBeSent, MAX_STARTED, may_be_resent};
+use super::can_be_sent::{CanBeSent, MAX_STARTED, may_be_resent, not_configured};
 use super::payload::Payload;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
@@ -88,13 +88,14 @@ impl RecordExchange for Entry {
 }
 
 /// Runs a claim. Returns `None` where another process has taken the job over. `unknown` says that the job's lane has
-/// been missing in the configuration for long.
+/// been missing in the configuration for long, and `may_be_known` that another process or a corrected configuration may
+/// know what this configuration lacks.
 pub(super) async fn run(
     core: Arc<Core>,
     outbox: Arc<OutboxState>,
     mut job: Claimed,
     waits: Waits,
-    unknown: bool,
+    (unknown, may_be_known): (bool, bool),
     mut stop: watch::Receiver<bool>,
 ) -> Option<JobEnd> {
     let (id, fence, claimed_at) = (job.id, job.fence, core.clock.moment());
@@ -174,6 +175,7 @@ pub(super) async fn run(
         clock,
         records: Arc::new(entry),
         begun: begun.clone(),
+        may_be_known,
         has_reader: outbox.handler.is_some() || job.keep_result || payload.stored().is_some_and(|stored| stored.reply),
     };
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
@@ -219,6 +221,10 @@ pub(super) async fn run(
         ClaimEnd::Blocked => {
             outbox.refused.lock().insert(job.lane.clone());
             finish(None, End::Back)
+        }
+        ClaimEnd::NotConfigured { history } => {
+            let reason = not_configured(payload.stored(), history.may_have_acted_at.is_some());
+            bury(&core, &outbox, &job, &payload, reason, history).await
         }
         ClaimEnd::Gone => None,
     }

@@ -30,6 +30,9 @@
 //!   for the `max_age` that the vendor's entry states. It is tried again after a tenth to a fifth of the time for which
 //!   it has failed, and after 100 s at the latest. A job on which the vendor may have acted becomes a dead letter after
 //!   `max_age`, or 5 minutes, unless its method is safe.
+//! - A job that does not fit the configuration waits, because a reload may correct it: for four days if it costs more
+//!   than a limit holds, and for ten minutes if its endpoint is missing. The ten minutes begin anew while the
+//!   configuration has a problem or other processes work on the store, and then end after four days too.
 //! - When a process dies, its heartbeat stops. Other processes take over its jobs after [the
 //!   lease](crate::store::Store::lease), 20 s, and five seconds more. With SQLite the next process takes them over as
 //!   soon as it starts.

@@ -28,7 +28,7 @@ pub(crate) use self::budget::Budget;
 pub(crate) use self::budgets::Budgets;
 pub use self::classifier::{Class, Classifier};
 pub(crate) use self::key_age::{KEY_FORGOTTEN, Since, knows_key};
-pub(crate) use self::wait::{backoff, later, outage, reconnect};
+pub(crate) use self::wait::{OUTAGE, backoff, later, outage, reconnect};
 
 /// How one exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

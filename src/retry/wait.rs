@@ -16,7 +16,7 @@ const RECONNECT_LONGEST: u64 = 10_000_000_000;
 const LATER_MOST: u64 = 5_000_000_000;
 /// How long a stored job outlasts an outage, unless `max_age` is stated: as long as mail servers try a message (RFC
 /// 5321, section 4.5.4.1).
-const OUTAGE: Duration = Duration::from_secs(4 * 86_400);
+pub(crate) const OUTAGE: Duration = Duration::from_secs(4 * 86_400);
 /// How long a job must have been tried before it is given up. The process may have been stopped for days: the first
 /// failure after that is no reason to give up.
 const TRIED: Duration = Duration::from_secs(3_600);

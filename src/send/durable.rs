@@ -12,6 +12,7 @@ use super::events::End;
 use super::exchange_record::{RecordExchange, Recorded, StoreTime, StoredJob};
 use super::history::History;
 use super::outlook::{HOLD, blocks, outlook};
+use super::unfit::Unfit;
 use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
 use crate::config::OnAmbiguous;
@@ -38,6 +39,8 @@ pub(crate) enum ClaimEnd {
     /// As `Back`, because the lane's limits allow nothing for longer than a claim waits. A job that was tried before is
     /// due later instead: its record leaves the wait out of the time for which it has failed.
     Blocked,
+    /// The configuration has lacked for long what the job needs. Its letter is made from what the store has.
+    NotConfigured { history: History },
     /// Another process has taken over the job.
     Gone,
 }
@@ -57,6 +60,8 @@ pub(crate) struct Sending {
     /// Whether the program gets the response: by its handler, or because the request asked for the response to be kept or
     /// for a reply.
     pub(crate) has_reader: bool,
+    /// Whether another process, or a configuration without its present problem, may know what this one lacks.
+    pub(crate) may_be_known: bool,
 }
 
 /// The wait of a job that the store or the limits cannot take now, if they state none.
@@ -66,7 +71,7 @@ const SOON: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(900);
 /// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
-/// The wait of a job that does not fit the configuration.
+/// The wait of a job whose endpoint was removed while it waited: the next claim looks for it anew.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
 /// What follows for a job that was not sent.
@@ -74,6 +79,8 @@ enum Next {
     Nothing,
     Back,
     Later(Duration),
+    /// Due after a wait that grows, because a limit may be raised again that holds less than the job costs.
+    WhenItFits,
     /// Due after the wait that the limits state.
     AsStated,
     /// Due when this or another process has room in the lane's limits.
@@ -88,7 +95,9 @@ enum Next {
 
 /// Sends a job once, as `send` would.
 pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
-    let Sending { id, tenant, priority, mut request, history, clock, records, begun, has_reader } = send;
+    let Sending { id, tenant, priority, mut request, mut history, clock, records, begun, has_reader, may_be_known } =
+        send;
+    let unfit = history.unfit.take().unwrap_or_default();
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = core.registry.route(&tenant, &vendor).ok()?;
@@ -100,7 +109,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     request.parts.max_wait = None;
     let mut outgoing = match Outgoing::new(core, Caller::Tenant(&tenant), priority, request, false) {
         Ok(outgoing) => outgoing,
-        Err(error) => return never_began(core, error, history),
+        Err(error) => return never_began(core, &error, history, (unfit, !may_be_known)),
     };
     // No caller waits for the outcome, so an ambiguous request that may not be sent again is kept as a dead letter.
     let policy = outgoing.on_ambiguous.unwrap_or(outgoing.route.vendor.retry.on_ambiguous);
@@ -108,7 +117,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     outgoing.give_up = outgoing.deadline.min(outgoing.began + HOLD);
     outgoing.tries = history.exchanges;
     outgoing.past = history.into_past(core, clock);
-    let job = StoredJob { id, clock, records, begun, has_reader, recorded: None, authorization: None };
+    let job = StoredJob { id, clock, records, begun, has_reader, unfit, recorded: None, authorization: None };
     outgoing.stored = Some(Box::new(job));
     outgoing.open_span();
     let (end, noted) = match outgoing.span.as_deref().cloned() {
@@ -121,18 +130,24 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
 }
 
 /// Ends a claim whose job does not fit the configuration: it is tried again later, because the configuration may be
-/// corrected.
-fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
+/// corrected. Of a missing tenant the worker knows for how long it has been missing.
+fn never_began(core: &Core, error: &Error, mut history: History, unfit: (Unfit, bool)) -> ClaimEnd {
+    let (mut unfit, is_alone) = unfit;
     let mut record = AttemptRecord::new(letter::timestamp(core.clock, Duration::ZERO), Phase::NotSent, 0);
     record.error = Some(error.to_string());
-    // The same error is recorded once.
-    if history.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
-        history.note(record);
-    }
-    history.leave_out(UNKNOWN, false);
+    history.note_once(record);
+    let wait = match error.kind() {
+        ErrorKind::UnknownTenant | ErrorKind::UnknownVendor => UNKNOWN,
+        _ => match unfit.wait(is_alone, &mut fastrand::Rng::new()) {
+            Some(wait) => wait,
+            None => return ClaimEnd::NotConfigured { history },
+        },
+    };
+    history.unfit = Some(unfit).filter(|unfit| *unfit != Unfit::default());
+    history.leave_out(wait, false);
     // The next claim leaves out the time since `due`. Without this it would leave out the wait a second time.
-    history.due = history.due.and_then(|due| due.checked_add(UNKNOWN).ok());
-    ClaimEnd::Later { wait: UNKNOWN, history }
+    history.due = history.due.and_then(|due| due.checked_add(wait).ok());
+    ClaimEnd::Later { wait, history }
 }
 
 impl Outgoing {
@@ -247,7 +262,8 @@ impl Outgoing {
             NotSent::Refused(Refusal::Retired | Refusal::NoLane) => Next::Later(REMOVED),
             // The next claim looks for the endpoint of the request's path anew.
             NotSent::Refused(Refusal::UnknownEndpoint) => Next::Later(UNKNOWN),
-            NotSent::Refused(Refusal::TooExpensive { .. }) | NotSent::Invalid(_) => Next::Rejected,
+            NotSent::Refused(Refusal::TooExpensive { .. }) => Next::WhenItFits,
+            NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,
             NotSent::Refused(refusal)
                 if self.is_untried() && blocks(refusal, || outlook(core, self.route.tenant(), self.priority)) =>
@@ -269,6 +285,7 @@ impl Outgoing {
                 let stated = wait.unwrap_or(SOON);
                 self.later(core, stated.min(ASK_AGAIN.max(stated / 8)))
             }
+            Next::WhenItFits => self.too_expensive(core, &error),
             Next::Blocked => ClaimEnd::Blocked,
             Next::WhenMended => self.not_possible_now(core, error.to_string(), wait.map(|wait| wait.min(ASK_AGAIN))),
             Next::WhenReachable => {
@@ -365,6 +382,27 @@ impl Outgoing {
         }
         let wait = wait.unwrap_or(backoff).max(SOON);
         self.later(core, wait)
+    }
+
+    /// A figure may be lowered for a moment: by a change-over to other processes, or by a mistake. So a job that costs
+    /// more than a limit holds waits for as long as an outage may last.
+    fn too_expensive(&mut self, core: &Core, error: &Error) -> ClaimEnd {
+        let why = error.to_string();
+        let mut unfit = self.stored.as_ref().map(|stored| stored.unfit).unwrap_or_default();
+        if unfit == Unfit::default() {
+            self.costs_too_much(core, &why);
+        }
+        let Some(wait) = unfit.wait(false, &mut fastrand::Rng::new()) else {
+            return self.bury_unsent(core, self.unless_in_doubt(), why);
+        };
+        let mut ending = self.later(core, wait);
+        if let ClaimEnd::Later { history, .. } = &mut ending {
+            let mut record = AttemptRecord::new(letter::timestamp(core.clock, Duration::ZERO), Phase::NotSent, 0);
+            record.error = Some(why);
+            history.note_once(record);
+            history.unfit = Some(unfit);
+        }
+        ending
     }
 
     fn later(&mut self, core: &Core, wait: Duration) -> ClaimEnd {

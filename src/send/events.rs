@@ -101,6 +101,21 @@ impl Outgoing {
         );
     }
 
+    /// Logs that a stored job begins to wait, because it costs more than a limit holds.
+    pub(super) fn costs_too_much(&self, core: &Core, why: &str) {
+        let Some(left_out) = core.telemetry.failures.line(core.clock.now()) else { return };
+        let message = "a stored job waits, for four days at most: it costs more than a limit holds. Raise the limit's figure or \
+                       the tenant's `share`, or cancel the job";
+        tracing::warn!(
+            id = self.stored.as_ref().map(|stored| &*stored.id),
+            tenant = &*self.route.id,
+            vendor = &*self.route.vendor.name,
+            why,
+            left_out = (left_out > 0).then_some(left_out),
+            "{message}"
+        );
+    }
+
     /// Reports a refusal by the vendor: a response with this status, or a refused HTTP/2 stream.
     pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, status: Option<u16>) {
         let message = match status {

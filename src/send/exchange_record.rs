@@ -10,6 +10,7 @@ use crate::core::{Remembers, Used};
 use crate::error::Error;
 use crate::retry::Since;
 use crate::route::{Authorization, Route};
+use crate::send::unfit::Unfit;
 
 /// Records exchanges that are about to begin.
 pub(crate) trait RecordExchange: Send + Sync {
@@ -60,6 +61,8 @@ pub(crate) struct StoredJob {
     pub(super) begun: Arc<AtomicBool>,
     /// Whether the program gets the response.
     pub(super) has_reader: bool,
+    /// For how long the job has not fitted the configuration, as the claim before found.
+    pub(super) unfit: Unfit,
     /// The record of the latest exchange, if the usage of its limits is kept.
     pub(super) recorded: Option<Recorded>,
     /// What the latest exchange was authenticated with, until its attempt ends. A letter must not hold this secret if

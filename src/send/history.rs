@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::exchange_record::StoreTime;
+use super::unfit::Unfit;
 use super::{AttemptLog, Outage, letter};
 use crate::clock::nanos;
 use crate::core::Core;
@@ -40,6 +41,9 @@ pub(crate) struct History {
     /// The latest exchange was refused with a 401, and its credential was replaced since.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) refreshed: bool,
+    /// For how long the job has not fitted the configuration. A claim in which it fits drops this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfit: Option<Unfit>,
     /// When the next attempt is due, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
@@ -55,6 +59,13 @@ impl History {
             self.attempts.remove(REMEMBERED / 2);
         }
         self.attempts.push(record);
+    }
+
+    /// Records why the job was not sent, unless its latest record says the same.
+    pub(super) fn note_once(&mut self, record: AttemptRecord) {
+        if self.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
+            self.note(record);
+        }
     }
 
     /// Leaves `time` out of the outage, because the job waited for something else: for its limits, or for a credential.
@@ -103,6 +114,7 @@ impl History {
             may_have_acted_at: past.may_have_acted.zip(clock).map(|(since, clock)| clock.of(since)),
             // A job may be tried for days, and its credential may have to be replaced more than once in that time.
             refreshed: past.tried.refreshed && past.records.last().is_some_and(|last| last.status == Some(401)),
+            unfit: None,
             due: None,
             attempts: Vec::new(),
         };

@@ -73,6 +73,20 @@ fn request_alone_decides_without_its_tenant() {
 }
 
 #[test]
+fn doubt_comes_before_a_missing_endpoint() {
+    let stored = |method: &str, more: &str| {
+        let text = format!(r#"{{"request":{{"whole":{{"method":"{method}","path":"/a"}}}}{more}}}"#);
+        serde_json::from_str::<Stored>(&text).unwrap()
+    };
+    let keyed = stored("POST", ",\"key\":\"k\"");
+    assert_eq!(not_configured(Some(&keyed), true), Reason::Ambiguous);
+    assert_eq!(not_configured(None, true), Reason::Ambiguous);
+    assert_eq!(not_configured(Some(&keyed), false), Reason::NotConfigured);
+    assert_eq!(not_configured(Some(&stored("GET", "")), true), Reason::NotConfigured);
+    assert_eq!(not_configured(Some(&stored("POST", ",\"resend\":true")), true), Reason::NotConfigured);
+}
+
+#[test]
 fn put_may_be_repeated_where_the_vendor_takes_no_key() {
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n\
                 [vendors.v.idempotency]\nheader = \"idempotency-key\"\nmethods = [\"PUT\"]\n\

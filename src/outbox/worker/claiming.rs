@@ -18,6 +18,7 @@ use crate::outbox::priority;
 use crate::outbox::unwritten::HeldJob;
 use crate::outbox::waits::Waits;
 use crate::send::outlook::outlook;
+use crate::send::unfit::MISSING;
 use crate::store::claims_by_lane::Claims;
 use crate::store::jobs::{self, Claimed, End, JobEnd, LaneClaim, Wanted};
 use crate::store::{Id, LaneTier, millis_of};
@@ -40,7 +41,7 @@ const LOOKS_APART: u32 = 4;
 /// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back. The
 /// time begins anew while the configuration has a problem, which may be why the lane is missing, and while other
 /// processes work on the store, whose configuration may have the lane.
-const UNKNOWN: Duration = Duration::from_secs(600);
+const UNKNOWN: Duration = MISSING;
 
 impl Worker {
     /// Claims as many jobs as the pool has capacity for.
@@ -139,7 +140,7 @@ impl Worker {
                 continue;
             }
             let is_known = may_be_known || core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
-            let unknown = is_given_up(&mut self.lanes, &job.lane, is_known, now);
+            let unknown = (is_given_up(&mut self.lanes, &job.lane, is_known, now), may_be_known);
             let waits = Waits::new(self.lanes.gauge(&job.lane), self.outbox.clone());
             let amount = Amount { jobs: 1, bytes: job.bytes() };
             let (lane, position) = (job.lane.clone(), job.position);

@@ -7,6 +7,7 @@ mod endings;
 mod outages;
 #[cfg(feature = "oauth")]
 mod tokens;
+mod unfit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -126,6 +127,7 @@ fn job(number: usize, records: Arc<dyn RecordExchange>) -> Sending {
         records,
         begun: Arc::new(AtomicBool::new(false)),
         has_reader: false,
+        may_be_known: false,
     }
 }
 

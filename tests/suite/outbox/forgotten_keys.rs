@@ -8,9 +8,9 @@ use integration_client::testing::{FakeAnswer, FakeTransport};
 use super::*;
 
 /// A machine that a test lets run ahead.
-struct Machine {
-    began: tokio::time::Instant,
-    ahead_ms: AtomicI64,
+pub(super) struct Machine {
+    pub(super) began: tokio::time::Instant,
+    pub(super) ahead_ms: AtomicI64,
 }
 
 impl Watch for Machine {

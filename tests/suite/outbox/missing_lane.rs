@@ -1,7 +1,10 @@
 //! A job whose tenant or setting is missing in the configuration of the process that works.
 
+use std::sync::atomic::AtomicI64;
+
 use integration_client::testing::{FakeAnswer, FakeTransport};
 
+use super::forgotten_keys::Machine;
 use super::*;
 
 /// Lets the worker look, and then moves the clock by more than the time for which a lane may be missing.
@@ -72,6 +75,35 @@ async fn doubted_job_of_missing_tenant_is_ambiguous() {
     let status = receipt.status().await.unwrap();
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
     assert_eq!(transport.calls().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_of_missing_endpoint_becomes_a_letter() {
+    let machine = Arc::new(Machine { began: now(), ahead_ms: AtomicI64::new(0) });
+    let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = |more: &str| {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{text}{more}"));
+        builder.transport(transport.clone()).tenant(TenantEntry::new("acme", "v")).store(store.clone())
+    };
+    let accepting = builder("[vendors.v.endpoints.search]\npaths = [\"/search\"]\n").build().await.unwrap();
+    let request = post("/search").endpoint("search");
+    let receipt = accepting.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    accepting.shutdown(Duration::from_secs(1)).await;
+    let working = builder("").work().build().await.unwrap();
+    let receipt = working.outbox().receipt(&receipt.id()).unwrap();
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        if matches!(receipt.status().await.unwrap(), Status::Dead { .. }) {
+            break;
+        }
+        // Longer than each of the job's waits.
+        machine.ahead_ms.fetch_add(70_000, Relaxed);
+    }
+    let status = receipt.status().await.unwrap();
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::NotConfigured), .. }), "{status:?}");
+    assert!(transport.calls().is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,83 @@
+//! Stored jobs that do not fit the configuration: one that costs more than a limit holds, and one whose endpoint is gone.
+
+use super::*;
+use crate::send::unfit::Unfit;
+
+/// Four days of waits.
+const FOUR_DAYS: Unfit = Unfit { waited_ms: 4 * 86_400_000, alone_ms: 0 };
+
+fn points(limit: u32) -> String {
+    format!(
+        "[[vendors.v.limits]]\nname = \"p\"\nalgorithm = \"fixed_window\"\nlimit = {limit}\nwindow = \"1h\"\n\
+         unit = \"points\"\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n"
+    )
+}
+
+fn costly(history: History) -> Sending {
+    let request = Request::post("v", "/").body("content").accepted_key("k").cost("points", 50);
+    Sending { request, history, ..job(1, StallingRecords::new(Duration::ZERO, &[])) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_expensive_job_waits_for_higher_figure() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let lowered = builder(&points(10), &transport).build().await.unwrap();
+    let mut history = History::default();
+    for _ in 0..20 {
+        match send_stored(lowered.core(), costly(history), None).await {
+            ClaimEnd::Later { wait, history: next } => {
+                assert!((30 * SECOND..=910 * SECOND).contains(&wait), "{wait:?}");
+                history = next;
+            }
+            _ => panic!("it ended"),
+        }
+    }
+    assert!(history.unfit.is_some_and(|unfit| unfit.waited_ms > 600_000), "{history:?}");
+    let [record] = &history.attempts[..] else { panic!("it is recorded once: {history:?}") };
+    assert!(record.error.as_ref().is_some_and(|error| error.contains("never fits limit `p`")), "{record:?}");
+    let raised = builder(&points(100), &transport).build().await.unwrap();
+    let ending = send_stored(raised.core(), costly(history), None).await;
+    assert!(matches!(ending, ClaimEnd::Delivered(_)) && transport.calls().len() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_expensive_job_ends_after_four_days() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder(&points(10), &transport).build().await.unwrap();
+    for (may_have_acted_at, reason) in [(None, Reason::Rejected), (Some(0), Reason::Ambiguous)] {
+        let history = History { unfit: Some(FOUR_DAYS), may_have_acted_at, ..History::default() };
+        let ending = send_stored(client.core(), costly(history), None).await;
+        let ClaimEnd::Dead(letter) = ending else { panic!("it goes on") };
+        assert_eq!(letter.reason, reason);
+    }
+    assert!(transport.calls().is_empty());
+}
+
+/// Claims of a job that names a missing endpoint, until it is given up or has waited for `most`. Returns its waits.
+async fn waits_without_endpoint(may_be_known: bool, most: Duration) -> Duration {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    let (mut history, mut waited) = (History::default(), Duration::ZERO);
+    while waited < most {
+        let request = Request::get("v", "/").endpoint("gone");
+        let records = StallingRecords::new(Duration::ZERO, &[]);
+        let sending = Sending { request, history, may_be_known, ..job(1, records) };
+        match send_stored(client.core(), sending, None).await {
+            ClaimEnd::Later { wait, history: next } => (history, waited) = (next, waited + wait),
+            ClaimEnd::NotConfigured { history } => {
+                assert_eq!(history.attempts.len(), 1, "{history:?}");
+                return waited;
+            }
+            _ => panic!("it ended after {waited:?}"),
+        }
+    }
+    waited
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_of_missing_endpoint_is_given_up() {
+    let waited = waits_without_endpoint(false, 3_600 * SECOND).await;
+    assert!((600 * SECOND..700 * SECOND).contains(&waited), "{waited:?}");
+    let waited = waits_without_endpoint(true, 3_600 * SECOND).await;
+    assert!(waited >= 3_600 * SECOND, "another process may know the endpoint: {waited:?}");
+}
