@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::{NoContext, Uuid};
 
 use super::letter_request::LetterRequest;
+use crate::clock::Moment;
 use crate::config::AtRest;
 use crate::config::priority::Priority;
 
@@ -54,6 +55,13 @@ pub struct DeadLetter {
     /// How the client's own store must keep the letter.
     #[serde(skip)]
     pub(crate) at_rest: AtRest,
+    /// When the first exchange began that left open whether the vendor acted, in milliseconds by the clock of the client's
+    /// store. Only the letter's row in the store states it.
+    #[serde(default, skip_serializing)]
+    pub(crate) may_have_acted_at: Option<i64>,
+    /// The same for a plain send, by the clocks of this process.
+    #[serde(skip)]
+    pub(crate) in_doubt_since: Option<Moment>,
 }
 
 impl DeadLetter {
@@ -84,6 +92,8 @@ impl DeadLetter {
             attempts: Vec::new(),
             request,
             at_rest: AtRest::Plain,
+            may_have_acted_at: None,
+            in_doubt_since: None,
         }
     }
 
@@ -105,6 +115,8 @@ impl DeadLetter {
             // Built field by field, because a clone would copy a body that may be large.
             request: self.request.redacted(),
             at_rest: self.at_rest,
+            may_have_acted_at: self.may_have_acted_at,
+            in_doubt_since: self.in_doubt_since,
         }
     }
 }

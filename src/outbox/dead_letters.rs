@@ -169,8 +169,11 @@ impl DeadLetters {
 
     /// Turns a letter into a job again: with its id, its history and its idempotency key, a fresh set of attempts, and
     /// the same limits as any other job. Returns false where the letter does not exist (any more): of two concurrent
-    /// callers one succeeds. The vendor may have forgotten the key of an older letter
-    /// ([`keeps`](crate::config::Idempotency::keeps)): if it may have acted, ask it first.
+    /// callers one succeeds.
+    ///
+    /// If the vendor may have acted on an attempt of the letter and may have forgotten its key
+    /// ([`keeps`](crate::config::Idempotency::keeps)) by the time at which the job can be sent, the job is not sent: it
+    /// becomes a letter with [`Reason::Ambiguous`]. Sent again, such a letter may act twice: ask the vendor first.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept, or no key of the store opens the letter.
@@ -184,7 +187,12 @@ impl DeadLetters {
             let message = format!("dead letter {id}: no key of the store opens it (`Store::seal_key`)");
             return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
         }
-        let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
+        let history = History {
+            attempts: kept.letter.attempts.clone(),
+            // The vendor forgets the key while the job waits. Of an ambiguous letter a person has decided that it is sent.
+            may_have_acted_at: kept.letter.may_have_acted_at.filter(|_| kept.letter.reason != Reason::Ambiguous),
+            ..History::default()
+        };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
         let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
         let lane = LaneTier { tenant, vendor, tier: i64::from(priority.rank()) };

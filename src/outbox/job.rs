@@ -288,7 +288,7 @@ async fn bury(
     let at = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let mut letter = DeadLetter::new(at, tenant, vendor, priority(*tier), reason, request);
     letter.id = job.id.simple().to_string();
-    letter.attempts = history.attempts;
+    (letter.attempts, letter.may_have_acted_at) = (history.attempts, history.may_have_acted_at);
     if let Some(stored) = stored {
         let path = |stored: &Stored| template(stored.request.path());
         letter.endpoint = Some(stored.endpoint.clone().unwrap_or_else(|| path(stored)));

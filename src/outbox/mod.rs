@@ -20,8 +20,9 @@
 //!
 //! A vendor knows a key for as long as its entry says ([`keeps`](crate::config::Idempotency::keeps), 24 hours unless
 //! stated), from the first exchange that left open whether the vendor acted. A further exchange must end within that
-//! time. The same holds after a response that leaves this open, such as a 503. Whoever sends a dead letter again later
-//! has to ask the vendor first: it may have forgotten the key, and act twice.
+//! time. The same holds after a response that leaves this open, such as a 503, and of a dead letter that is sent again.
+//! Only a letter with the reason `ambiguous` is sent whatever its age: ask the vendor first, because it may have forgotten
+//! the key, and act twice.
 //!
 //! # When things go wrong
 //! - When an attempt is refused or fails, the job goes back to the store, due when its wait is over. It does not wait

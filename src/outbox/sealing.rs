@@ -1,5 +1,7 @@
 //! The stored form of a job's history of attempts and of its dead letter; sealed if the vendor's entry says so.
 
+use serde::Serialize;
+
 use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
@@ -22,14 +24,33 @@ pub struct KeptLetter {
     pub(super) is_shut: bool,
 }
 
+/// A letter as its row states it. Earlier versions ignore what they do not know.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    letter: &'a DeadLetter,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_have_acted_at: Option<i64>,
+}
+
 /// The stored form of a letter. If it must be sealed and there is no key, it omits everything of the request.
 pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) -> Vec<u8> {
+    letter_in_doubt(store, id, (letter, letter.may_have_acted_at), seals)
+}
+
+/// [`letter`] of a request on which the vendor may have acted at `may_have_acted_at` by the store's clock.
+pub(super) fn letter_in_doubt(
+    store: &Opened,
+    id: &Id,
+    (letter, may_have_acted_at): (&DeadLetter, Option<i64>),
+    seals: bool,
+) -> Vec<u8> {
     // Serialization cannot fail: all map keys are strings.
-    let text = serde_json::to_vec(letter).unwrap_or_default();
-    if !seals {
-        return text;
+    let text = |letter: &DeadLetter| serde_json::to_vec(&Row { letter, may_have_acted_at }).unwrap_or_default();
+    match seals {
+        false => text(letter),
+        true => store.seal(id, text(letter)).unwrap_or_else(|| text(&outline(letter))),
     }
-    store.seal(id, text).unwrap_or_else(|| serde_json::to_vec(&outline(letter)).unwrap_or_default())
 }
 
 /// The stored form of a history. If it must be sealed and there is no key, it holds only the counts.

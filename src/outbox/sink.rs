@@ -8,11 +8,22 @@ use crate::BoxError;
 use crate::BoxFuture;
 use crate::config::AtRest;
 use crate::dead_letter::{DeadLetter, DeadLetterSink, LetterRequest};
+use crate::error::Error;
 use crate::store::dead::{self, NewDead};
-use crate::store::{Id, LaneTier};
+use crate::store::{Id, LaneTier, clock, millis_of};
 
 /// A sink that keeps letters in the client's store.
 pub(crate) struct StoreSink(pub(crate) Arc<OutboxState>);
+
+impl StoreSink {
+    /// When the vendor may first have acted, by the store's clock: a little too early rather than too late, because the
+    /// process's clocks are read after it.
+    async fn may_have_acted_at(&self, letter: &DeadLetter) -> Result<Option<i64>, Error> {
+        let Some(since) = letter.in_doubt_since else { return Ok(None) };
+        let now = self.0.store.read((), clock::now).await?;
+        Ok(Some(now.saturating_sub(millis_of(self.0.clock.moment().since(since)))))
+    }
+}
 
 impl DeadLetterSink for StoreSink {
     fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
@@ -44,7 +55,8 @@ impl DeadLetterSink for StoreSink {
             // If there is no key to seal the request with, nothing of the request is written.
             let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
-            let text = sealing::letter(store, &id, letter, seals);
+            let may_have_acted_at = self.may_have_acted_at(letter).await?;
+            let text = sealing::letter_in_doubt(store, &id, (letter, may_have_acted_at), seals);
             let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false, reply: None };
             Ok(store.write(dead, dead::keep).await?)
         })

@@ -33,8 +33,13 @@ impl Outgoing {
         };
         let at = timestamp(core.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);
-        if let Some(stored) = &self.stored {
-            letter.id.clone_from(&stored.id);
+        let in_doubt = self.past.as_ref().and_then(|past| past.may_have_acted);
+        match &self.stored {
+            Some(stored) => {
+                letter.id.clone_from(&stored.id);
+                letter.may_have_acted_at = in_doubt.map(|since| stored.clock.of(since));
+            }
+            None => letter.in_doubt_since = in_doubt.map(|since| since.at),
         }
         letter.at_rest = tenant.vendor.at_rest;
         letter.endpoint = Some(self.label().into_owned());

@@ -1,6 +1,6 @@
 //! Jobs whose idempotency key the vendor may have forgotten by the time at which they would be sent again.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use integration_client::store::faults::{Fault as StoreFault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -87,5 +87,62 @@ async fn long_wait_outlasts_the_key() {
             assert!(matches!(status, Status::Waiting { .. }), "{status:?}");
         }
         assert_eq!(transport.calls().len(), expected);
+    }
+}
+
+/// A letter is sent again while the vendor knows its key, and the job waits until the vendor may have forgotten it.
+#[tokio::test(flavor = "multi_thread")]
+async fn redriven_job_is_not_sent_after_its_key() {
+    for (minutes, is_plain) in [(20, false), (20, true), (31, false), (31, true)] {
+        let is_up = Arc::new(AtomicBool::new(false));
+        let answers = is_up.clone();
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(if answers.load(Relaxed) { 200 } else { 504 }));
+        let vendor = vendor(FakeVendor::builder()).await;
+        let machine = Arc::new(Machine { began: now(), ahead_ms: AtomicI64::new(0) });
+        let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+        // Of a plain send no more than an outline is kept, unless its entry says otherwise.
+        let entry = half_hour() + "[vendors.v.environments.whole]\ndead_letters = \"whole\"\n";
+        let whole = || TenantEntry::new("whole", "v").credential("keys:acme").environment("whole");
+        let builder = || client(&vendor, &store, &entry).transport(transport.clone()).tenant(whole());
+
+        let first = builder().work().build().await.unwrap();
+        let id = match is_plain {
+            true => {
+                let error = first.send("whole", Priority::Normal, post("/a")).await.unwrap_err();
+                error.letter_id().unwrap().to_owned()
+            }
+            false => {
+                let receipt = first.outbox().enqueue("whole", Priority::Normal, post("/a")).await.unwrap();
+                until_ended(&receipt).await;
+                receipt.id()
+            }
+        };
+        assert!(first.shutdown(Duration::from_secs(5)).await);
+        drop(first);
+        let accepting = builder().build().await.unwrap();
+        assert_eq!(letter_of(&accepting, &id).await.reason, Reason::Exhausted, "all retries are used");
+        assert!(accepting.outbox().dead_letters().unwrap().redrive(&id).await.unwrap());
+        drop(accepting);
+
+        let tried = transport.calls().len();
+        machine.ahead_ms.store(minutes * 60_000, Relaxed);
+        is_up.store(true, Relaxed);
+        let next = builder().work().build().await.unwrap();
+        let receipt = next.outbox().receipt(&id).unwrap();
+        let status = until_ended(&receipt).await;
+        if minutes < 30 {
+            assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
+            assert_eq!(transport.calls().len(), tried + 1);
+            continue;
+        }
+        assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+        assert_eq!(transport.calls().len(), tried, "the vendor may act twice: not sent again");
+        let why = letter_of(&next, &id).await.attempts.last().unwrap().error.clone().unwrap();
+        assert!(why.contains("may no longer know the idempotency key"), "{why}");
+        // A person has asked the vendor.
+        assert!(next.outbox().dead_letters().unwrap().redrive(&id).await.unwrap());
+        let status = until_ended(&receipt).await;
+        assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
+        assert_eq!(transport.calls().len(), tried + 1);
     }
 }
