@@ -1,7 +1,7 @@
 //! Turns a request into a job in the store.
 
 use super::intake::fingerprint;
-use super::{Outbox, OutboxState, Receipt, stored::Stored};
+use super::{Outbox, OutboxState, Receipt, sealing, stored::Stored};
 use crate::Priority;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
@@ -161,13 +161,8 @@ impl Outbox {
             return Err(refuse(why));
         }
         let plain = own_key.map(|key| (String::from(key), stored.fingerprint()));
-        // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
-        let mark = |what: &str, text: &str| outbox.store.mark(&[what, &*tenant.id, &*tenant.vendor.name, text]);
-        let marked = plain.as_ref().and_then(|(key, print)| mark("key", key).zip(mark("fingerprint", print)));
-        let (key, other_key) = match tenant.vendor.at_rest {
-            AtRest::Sealed => (marked, plain),
-            _ => (plain, marked),
-        };
+        let seals = tenant.vendor.at_rest == AtRest::Sealed;
+        let (key, other_key) = sealing::keys(&outbox.store, &tenant.id, &tenant.vendor.name, plain, seals);
         let lane = LaneTier {
             tenant: tenant.id.to_string(),
             vendor: tenant.vendor.name.to_string(),

@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::sealing::{self, KeptLetter};
+use super::stored::Stored;
 use super::{Outbox, OutboxState};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::send::history::History;
 use crate::store::dead::{self, Filter};
+use crate::store::keys::RequestKey;
 use crate::store::{Id, LaneTier, advise};
 
 /// The dead letters of a store, or those that match a filter.
@@ -177,6 +179,8 @@ impl DeadLetters {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept, or no key of the store opens the letter.
+    /// [`ErrorKind::KeyReused`]: another request was accepted with the letter's idempotency key, which was free a day after
+    /// the letter's own was accepted. The letter stays.
     /// [`ErrorKind::Store`]: with [`Delivery::Ambiguous`] the letter may be a job again, which its
     /// [receipt](Outbox::receipt) says.
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
@@ -194,14 +198,23 @@ impl DeadLetters {
             ..History::default()
         };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
+        let key = self.key_of(id, &kept.letter).await?;
         let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
         let lane = LaneTier { tenant, vendor, tier: i64::from(priority.rank()) };
-        match self.outbox.store.write_once((id, history), dead::redrive).await {
+        match self.outbox.store.write_once((id, history, key), dead::redrive).await {
             Ok(dead::Redriven::Yes) => {
                 self.outbox.lane_has_job(lane);
                 Ok(true)
             }
             Ok(dead::Redriven::Gone) => Ok(false),
+            Ok(dead::Redriven::KeyTaken) => {
+                let message = format!(
+                    "dead letter {id}: another request was accepted with its idempotency key since; delete the letter if \
+                     that request does the same, or send the letter again when that request has ended and was accepted \
+                     more than a day ago"
+                );
+                Err(Error::not_sent(ErrorKind::KeyReused, message))
+            }
             Ok(dead::Redriven::NoRequest) => {
                 let message =
                     format!("dead letter {id}: only an outline of its request was kept, so it cannot be sent again");
@@ -216,6 +229,22 @@ impl DeadLetters {
                 Err(advise(error, &format!("the letter may be a job again; the receipt {id} says whether it is")))
             }
         }
+    }
+
+    /// The idempotency key of a letter's request, in the forms in which the store keeps keys. `None` if it has no key, or
+    /// its request was not kept or cannot be read.
+    async fn key_of(&self, id: Id, letter: &DeadLetter) -> Result<Option<RequestKey>, Error> {
+        // The request may be large, so it is not read in vain.
+        if letter.idempotency_key.is_none() {
+            return Ok(None);
+        }
+        let store = &self.outbox.store;
+        let Some(row) = store.read(id, dead::request).await? else { return Ok(None) };
+        let text = store.unseal(&id, &row);
+        let Some(stored) = text.and_then(|text| serde_json::from_slice::<Stored>(&text).ok()) else { return Ok(None) };
+        let plain = stored.key.clone().map(|key| (key, stored.fingerprint()));
+        let (key, other_key) = sealing::keys(store, &letter.tenant, &letter.vendor, plain, store.is_sealed(&row));
+        Ok(key.map(|key| RequestKey { key, other_key }))
     }
 
     /// Turns the letters that match the filter and can be sent into jobs again, oldest first and `most` at most.
@@ -252,8 +281,17 @@ impl DeadLetters {
             let page: Vec<_> = page.filter(|kept| kept.can_be_sent).collect();
             unsendable += letters - page.len();
             for kept in page {
-                if sent.len() < most && !sent.contains(&kept.letter.id) && self.redrive(&kept.letter.id).await? {
-                    sent.insert(kept.letter.id);
+                if sent.len() >= most || sent.contains(&kept.letter.id) {
+                    continue;
+                }
+                let redriven = self.redrive(&kept.letter.id).await;
+                match redriven {
+                    Ok(true) => {
+                        sent.insert(kept.letter.id);
+                    }
+                    Ok(false) => {}
+                    Err(error) if error.kind() == ErrorKind::KeyReused => unsendable += 1,
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -296,8 +334,8 @@ impl DeadLetters {
 pub struct Redriven {
     /// Letters that are jobs again.
     pub jobs: usize,
-    /// Examined letters that cannot be sent, because only an outline of the request was kept or no key of the store
-    /// opens it: they stay letters.
+    /// Examined letters that cannot be sent, because only an outline of the request was kept, no key of the store opens
+    /// it, or another request was accepted with its idempotency key since: they stay letters.
     pub unsendable: usize,
 }
 

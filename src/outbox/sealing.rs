@@ -7,6 +7,7 @@ use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::send::history::History;
 use crate::store::dead::DeadLetterRow;
+use crate::store::keys::KeyAndPrint;
 use crate::store::{Id, Opened};
 
 /// A dead letter in the store.
@@ -62,6 +63,21 @@ pub(super) fn history(store: &Opened, id: &Id, history: &History, seals: bool) -
             store.seal(id, text(history)).unwrap_or_else(|| text(&History { attempts: Vec::new(), ..history.clone() }))
         }
     }
+}
+
+/// The two forms of the idempotency key of a request, with its fingerprint: the one in which it is stored, and the other.
+/// A form is `None` without a key, or if the store has no key for hashes.
+pub(super) fn keys(
+    store: &Opened,
+    tenant: &str,
+    vendor: &str,
+    plain: Option<KeyAndPrint>,
+    seals: bool,
+) -> (Option<KeyAndPrint>, Option<KeyAndPrint>) {
+    // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
+    let mark = |what: &str, text: &str| store.mark(&[what, tenant, vendor, text]);
+    let marked = plain.as_ref().and_then(|(key, print)| mark("key", key).zip(mark("fingerprint", print)));
+    if seals { (marked, plain) } else { (plain, marked) }
 }
 
 /// A letter without anything of the request: only what the columns of its row hold in plain text.

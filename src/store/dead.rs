@@ -1,7 +1,8 @@
 //! The SQL of dead letters. A job becomes a letter in the transaction that takes it out of the outbox, and a letter
 //! becomes a job again in the transaction that deletes the letter: an id is in one table at any time.
 
-use super::driver::{Db, DbError, Row, args, readable, rows_of_page};
+use super::driver::{Db, DbError, Dialect, Row, args, readable, rows_of_page};
+use super::keys::{self, KEY_MS, KeyTaken, RequestKey};
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
@@ -192,20 +193,55 @@ pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<O
 pub(crate) enum Redriven {
     /// The letter is a job again, with its id, its key and fresh attempts.
     Yes,
+    /// The key of the letter has expired since, and another request was accepted with it.
+    KeyTaken,
     /// The request of the letter was not kept.
     NoRequest,
     /// The letter does not exist, or not any more.
     Gone,
 }
 
+/// A letter that is to be sent again: its id, the history of the job, and the idempotency key.
+pub(crate) type Redrive = (Id, Option<Vec<u8>>, Option<RequestKey>);
+
+/// Returns the request of a letter as it is stored; `None` if there is none.
+pub(crate) fn request<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<Vec<u8>>, DbError>> {
+    Box::pin(async move {
+        let mut rows = db.fetch("SELECT request FROM ic_dead WHERE id = $1", args![id.as_bytes().as_slice()]).await?;
+        Ok(rows.first_mut().map(Row::maybe_bytes).transpose()?.flatten())
+    })
+}
+
+/// Takes the key of a letter for the job that it becomes: the key may have expired and been deleted. Returns false if
+/// another request has the key by now.
+async fn has_key(id: Id, key: &RequestKey, db: Db<'_>, now: i64) -> Result<bool, DbError> {
+    // The row stays locked, because without its letter the key would belong to a job that does not exist.
+    let sql = match db.dialect() {
+        Dialect::Sqlite => "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND request IS NOT NULL",
+        Dialect::Postgres => {
+            "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND request IS NOT NULL FOR UPDATE"
+        }
+    };
+    let mut rows = db.fetch(sql, args![id.as_bytes().as_slice()]).await?;
+    let Some(row) = rows.first_mut() else { return Ok(true) };
+    let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+    let (forms, until) = ((&key.key, key.other_key.as_ref()), now.saturating_add(KEY_MS));
+    Ok(matches!(keys::take((id, &lane), forms, (until, now), db).await?, KeyTaken::ByThis))
+}
+
 /// Turns a letter into a job again. If two callers do so at the same time, one of them succeeds.
 pub(crate) fn redrive<'a>(
-    (id, history): &'a (Id, Option<Vec<u8>>),
+    (id, history, key): &'a Redrive,
     db: Db<'a>,
     now: i64,
 ) -> BoxFuture<'a, Result<Redriven, DbError>> {
     Box::pin(async move {
         let bytes = id.as_bytes().as_slice();
+        if let Some(key) = key
+            && !has_key(*id, key, db, now).await?
+        {
+            return Ok(Redriven::KeyTaken);
+        }
         let sql = "DELETE FROM ic_dead WHERE id = $1 AND request IS NOT NULL \
                    RETURNING tenant, vendor, tier, keep_result, request, fence, begun";
         let Some(mut row) = db.fetch(sql, args![bytes]).await?.into_iter().next() else {

@@ -20,11 +20,12 @@ use super::claims::lock_of;
 pub(crate) use super::claims::{
     Claimed, LaneClaim, Most, Named, Position, Wanted, claim, claim_named, expired, passed_deadline,
 };
-use super::driver::{Arg, Column, Db, DbError, DbKind, Dialect, Row, args, rows};
+use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
 #[cfg(test)]
 pub(crate) use super::ends::finish;
 pub(crate) use super::ends::{finish_all, finish_briefly};
 pub(crate) use super::job_end::{End, JobEnd};
+use super::keys::{self, KEY_MS, KeyTaken};
 pub(crate) use super::looks::{DueLanes, all_due, due};
 pub(crate) use super::seen::Message;
 use super::seen::{self, Seen};
@@ -91,88 +92,6 @@ impl Accepted {
     }
 }
 
-/// How long a key is kept after its request expires or, if the request does not expire, after its acceptance.
-const KEY_MS: i64 = 24 * 3600 * 1000;
-
-/// Whose job has a key.
-enum KeyTaken {
-    ByThis,
-    /// The same request was accepted as this job.
-    Before(Id),
-    /// Another request was accepted.
-    ByAnother,
-}
-
-/// How often a key is looked for that another process deletes meanwhile.
-const TAKES: u32 = 3;
-
-/// The SQL of the row of a key, if a job has the key: no row if the key is NULL. `$1` and `$2` are the lane. Equality
-/// alone lets PostgreSQL find the row by the whole primary key, whatever its statistics say.
-macro_rules! row_of_taken_key {
-    ($key:literal, $now:literal) => {
-        concat!(
-            "SELECT job, fingerprint, key FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = ",
-            $key,
-            " AND (expires_at > ",
-            $now,
-            " OR EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job))"
-        )
-    };
-}
-
-/// Takes the key for `job`, with its `(fingerprint, expires, now)`, unless another job has it, in either of its forms.
-async fn take_key(
-    db: Db<'_>,
-    job: &NewJob,
-    key: &str,
-    (fingerprint, expires, now): (&str, i64, i64),
-) -> Result<KeyTaken, DbError> {
-    let id = job.id.as_bytes().as_slice();
-    let LaneTier { tenant, vendor, .. } = &job.lane;
-    let (other, other_fingerprint) =
-        job.other_key.as_ref().map(|(key, fingerprint)| (key.as_str(), fingerprint.as_str())).unzip();
-    for _ in 0..TAKES {
-        let args = || args![tenant, vendor, key, id, fingerprint, expires, now, other];
-        let take = concat!(
-            "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
-             SELECT $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (",
-            row_of_taken_key!("$8", "$7"),
-            ") ON CONFLICT (tenant, vendor, key) DO NOTHING"
-        );
-        if db.execute(take, args()).await? > 0 {
-            return Ok(KeyTaken::ByThis);
-        }
-        // The key of an ended job has expired, and no process has deleted it yet.
-        let renew = concat!(
-            "UPDATE ic_key SET job = $4, fingerprint = $5, expires_at = $6 \
-             WHERE tenant = $1 AND vendor = $2 AND key = $3 AND expires_at <= $7 \
-             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job) AND NOT EXISTS (",
-            row_of_taken_key!("$8", "$7"),
-            ")"
-        );
-        if db.execute(renew, args()).await? > 0 {
-            return Ok(KeyTaken::ByThis);
-        }
-        let look = concat!(row_of_taken_key!("$3", "$5"), " UNION ALL ", row_of_taken_key!("$4", "$5"));
-        let mut is_taken = false;
-        for mut row in db.fetch(look, args![tenant, vendor, key, other, now]).await? {
-            let (before, known, form) = (row.id()?, row.text()?, row.text()?);
-            let expected = if form == key { Some(fingerprint) } else { other_fingerprint };
-            match () {
-                () if expected != Some(known.as_str()) => is_taken = true,
-                // With this job's id, an earlier run of this step was committed and its reply was lost.
-                () if before == job.id => return Ok(KeyTaken::ByThis),
-                () => return Ok(KeyTaken::Before(before)),
-            }
-        }
-        if is_taken {
-            return Ok(KeyTaken::ByAnother);
-        }
-        // Another process has deleted the expired key since the first statement.
-    }
-    Err(DbError::new(DbKind::Again, "another process deletes the idempotency key again and again"))
-}
-
 pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Accepted, DbError>> {
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
@@ -183,9 +102,10 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         {
             return Ok(Accepted::of_message(job.id, before));
         }
-        if let Some((key, fingerprint)) = &job.key {
+        if let Some(key) = &job.key {
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
-            match take_key(db, job, key, (fingerprint.as_str(), expires, now)).await? {
+            let whose = (job.id, &job.lane);
+            match keys::take(whose, (key, job.other_key.as_ref()), (expires, now), db).await? {
                 KeyTaken::ByThis => {}
                 KeyTaken::Before(before) => return Ok(Accepted::Before(before)),
                 KeyTaken::ByAnother => {

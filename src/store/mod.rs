@@ -57,6 +57,7 @@ pub(crate) mod intake;
 pub(crate) mod intake_table;
 mod job_end;
 pub(crate) mod jobs;
+pub(crate) mod keys;
 mod looks;
 #[cfg(feature = "sqlite")]
 mod mounts;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 
-use integration_client::ErrorKind;
+use integration_client::{Error, ErrorKind};
 use serde_json::json;
 
 use super::find::{Counted, PAGE, Selected, is_ambiguous, missing};
@@ -46,7 +46,7 @@ pub(super) async fn redrive(
             Ok(true) => again += 1,
             // Another process redrove or deleted the letter meanwhile.
             Ok(false) => outcome = missing(&kept.letter.id),
-            Err(error) if error.kind() == ErrorKind::InvalidRequest => {
+            Err(error) if is_of_one_letter(&error) => {
                 notes::say(&error.to_string());
                 skipped += 1;
             }
@@ -55,6 +55,11 @@ pub(super) async fn redrive(
     }
     print_redriven(again, skipped, dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { outcome })
+}
+
+/// Whether the error says that one letter cannot be sent, and nothing of the others.
+fn is_of_one_letter(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::KeyReused)
 }
 
 /// The options of `redrive --all`.
@@ -93,33 +98,44 @@ pub(super) async fn redrive_all(
         });
     }
     let what = format!("this would send {} again", count(can_be_sent, "dead letter"));
-    let mut again = can_be_sent;
+    let (mut again, mut skipped) = (can_be_sent, unsendable);
     if !consent.dry_run && can_be_sent > 0 {
         consent.ask(&what)?;
-        again = redrive_present(&present, leaves_ambiguous, can_be_sent).await?;
+        let (sent, refused) = redrive_present(&present, leaves_ambiguous, can_be_sent).await?;
+        again = sent;
+        skipped += refused;
     }
-    print_redriven(again, unsendable, consent.dry_run, json, out)?;
-    Ok(if unsendable > 0 { Outcome::Found } else { Outcome::Fine })
+    print_redriven(again, skipped, consent.dry_run, json, out)?;
+    Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
 }
 
 /// Sends `most` letters again, and each once: a letter that dies again meanwhile may get an earlier position. Returns
-/// how many are jobs again.
-async fn redrive_present(present: &Selected, leaves_ambiguous: bool, most: usize) -> Result<usize, Failure> {
-    let (mut sent, mut after) = (HashSet::new(), None);
+/// how many are jobs again, and how many could not be.
+async fn redrive_present(present: &Selected, leaves_ambiguous: bool, most: usize) -> Result<(usize, usize), Failure> {
+    let (mut sent, mut refused, mut after) = (HashSet::new(), 0, None);
     while let Some(page) = present.page(&mut after, TOGETHER).await? {
         for kept in page {
             if !kept.can_be_sent || (leaves_ambiguous && is_ambiguous(&kept)) || sent.contains(&kept.letter.id) {
                 continue;
             }
             if sent.len() == most {
-                return Ok(most);
+                return Ok((most, refused));
             }
-            if present.letters.redrive(&kept.letter.id).await? {
-                sent.insert(kept.letter.id);
+            let redriven = present.letters.redrive(&kept.letter.id).await;
+            match redriven {
+                Ok(true) => {
+                    sent.insert(kept.letter.id);
+                }
+                Ok(false) => {}
+                Err(error) if is_of_one_letter(&error) => {
+                    notes::say(&error.to_string());
+                    refused += 1;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }
-    Ok(sent.len())
+    Ok((sent.len(), refused))
 }
 
 /// Prints how many letters were made jobs again, and how many could not be.
@@ -129,7 +145,8 @@ fn print_redriven(again: usize, skipped: usize, dry_run: bool, json: bool, out: 
         return Ok(writeln!(out, "{}", json!({ done: again, "skipped": skipped }))?);
     }
     if skipped > 0 {
-        let why = "no more than an outline was kept, or no seal key opens them";
+        let why =
+            "no more than an outline was kept, no seal key opens them, or later requests have their idempotency keys";
         writeln!(out, "{} cannot be sent again: {why}", count(skipped, "letter"))?;
     }
     match (again, dry_run) {

@@ -235,8 +235,8 @@ async fn redrive_chosen(
     for id in ids {
         done += match letters.redrive(id).await {
             Ok(done) => u64::from(done),
-            // The request of this letter was not kept. The loop goes on with the other letters.
-            Err(error) if error.kind() == ErrorKind::InvalidRequest => 0,
+            // The request of this letter was not kept, or another has its key. The loop goes on with the other letters.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::KeyReused) => 0,
             Err(error) => {
                 forget_if_in_doubt(&error, changed);
                 return Err(error);

@@ -370,7 +370,9 @@ fn dead_letter_becomes_a_job_again_once() {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {
             let store = open(&store).await;
-            tasks.spawn(async move { store.write((accepted, Some(b"past".to_vec())), dead::redrive).await.unwrap() });
+            tasks.spawn(
+                async move { store.write((accepted, Some(b"past".to_vec()), None), dead::redrive).await.unwrap() },
+            );
         }
         let told = tasks.join_all().await;
         assert_eq!(told.iter().filter(|told| **told == Redriven::Yes).count(), 1, "{told:?}");
@@ -391,10 +393,10 @@ fn dead_letter_without_request_cannot_be_redriven() {
             // A sink may be given the same letter twice.
             store.write(letter.clone(), dead::keep).await.unwrap();
         }
-        assert_eq!(store.write((id, None), dead::redrive).await.unwrap(), Redriven::NoRequest);
+        assert_eq!(store.write((id, None, None), dead::redrive).await.unwrap(), Redriven::NoRequest);
         assert_eq!(store.read(10, dead::count).await.unwrap(), 1);
         assert_eq!(store.write(Filter { most: 10, ..Filter::default() }, dead::purge).await.unwrap().len(), 1);
-        assert_eq!(store.write((id, None), dead::redrive).await.unwrap(), Redriven::Gone);
+        assert_eq!(store.write((id, None, None), dead::redrive).await.unwrap(), Redriven::Gone);
     });
 }
 

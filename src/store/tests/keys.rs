@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use super::super::actor::Step;
+use super::super::dead::{self, NewDead, Redriven};
 use super::super::intake;
 use super::super::jobs::{Accepted, End, JobEnd};
+use super::super::keys::RequestKey;
 use super::*;
 
 /// A job with the key `order`, for the request `print`: the key is a keyed hash if the vendor's entry `seals`.
@@ -56,5 +58,86 @@ async fn expired_key_is_free_in_both_forms() {
         // The row of the plain key has expired, and is still there.
         assert_eq!(insert(&store, keyed("a", "one", false)).await, Accepted::KeyOfAnother);
         assert_eq!(insert(&store, keyed("a", "two", false)).await, Accepted::Before(second));
+    }
+}
+
+/// A dead letter of the job, and its key as a redrive states it.
+async fn letter_of(store: &Opened, job: NewJob) -> (Id, Option<RequestKey>) {
+    let NewJob { lane, request, key, other_key, .. } = job.clone();
+    let letter = accept(store, job).await;
+    let fence = claim(store, id(), &lane.tenant, 1).await.remove(0).fence;
+    let dead = NewDead {
+        id: letter,
+        lane,
+        reason: "exhausted".to_owned(),
+        letter: b"{}".to_vec(),
+        request: Some(request),
+        keep_result: false,
+        reply: None,
+    };
+    let end = JobEnd { id: letter, fence, known: None, end: End::Dead(Box::new(dead)) };
+    assert_eq!(store.write(vec![end], jobs::finish).await.unwrap(), [true]);
+    (letter, key.map(|key| RequestKey { key, other_key }))
+}
+
+/// Ends the only job of the tenant `a`, which must be `expected`.
+async fn deliver(store: &Opened, expected: Id) {
+    let jobs = claim(store, id(), "a", 10).await;
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [expected]);
+    let end = End::Delivered { status: 200, attempts: 1, result: None, reply: None };
+    let end = JobEnd { id: expected, fence: jobs[0].fence, known: None, end };
+    assert_eq!(store.write(vec![end], jobs::finish).await.unwrap(), [true]);
+}
+
+const FORGET: Step<(), u64> = |(), db, _| db.execute("DELETE FROM ic_key", Vec::new());
+
+#[tokio::test]
+async fn redriven_letter_has_its_key_again() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for (tenant, seals, is_forgotten) in [("a", false, true), ("b", true, true), ("c", false, false)] {
+            let (letter, key) = letter_of(&store, keyed(tenant, "one", seals)).await;
+            if is_forgotten {
+                store.write((), FORGET).await.unwrap();
+            }
+            assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Yes, "{tenant}");
+            for seals in [false, true] {
+                assert_eq!(insert(&store, keyed(tenant, "one", seals)).await, Accepted::Before(letter), "{tenant}");
+                assert_eq!(insert(&store, keyed(tenant, "two", seals)).await, Accepted::KeyOfAnother, "{tenant}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn letter_stays_while_another_request_has_its_key() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for print in ["one", "two"] {
+            let (letter, key) = letter_of(&store, keyed("a", "one", false)).await;
+            store.write((), FORGET).await.unwrap();
+            let second = accept(&store, keyed("a", print, true)).await;
+            let redriven = store.write((letter, None, key.clone()), dead::redrive).await.unwrap();
+            assert_eq!(redriven, Redriven::KeyTaken, "{print}");
+            assert_eq!(store.read(10, dead::count).await.unwrap(), 1, "{print}");
+            deliver(&store, second).await;
+            // The key of the second request has expired.
+            store.write((), FORGET).await.unwrap();
+            assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Yes, "{print}");
+            store.write((), FORGET).await.unwrap();
+            deliver(&store, letter).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn missing_letter_takes_no_key() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let (letter, key) = letter_of(&store, keyed("a", "one", false)).await;
+        store.write((), FORGET).await.unwrap();
+        store.write(letter, dead::remove).await.unwrap();
+        assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Gone);
+        accept(&store, keyed("a", "one", false)).await;
     }
 }

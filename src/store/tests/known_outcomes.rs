@@ -69,7 +69,7 @@ async fn claim_and_lose(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Optio
         _ => {}
     }
     if meanwhile == Redriven {
-        assert_eq!(store.write((claimed.id, None), dead::redrive).await.unwrap(), Redriven::Yes);
+        assert_eq!(store.write((claimed.id, None, None), dead::redrive).await.unwrap(), Redriven::Yes);
     }
     (claimed, Some((other, second)))
 }
