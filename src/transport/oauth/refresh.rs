@@ -15,7 +15,7 @@ use super::issued::{Issued, Trouble};
 use super::keeper::{Fault, call};
 use super::slot::{Access, Failed, Refresher, Slot};
 use super::unkept::{RESERVED, Storing};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::config::{OAuth, OAuthGrant, Tenant};
 use crate::transport::Transport;
 use crate::transport::tokens::{KeptToken, NoToken, OAuthSecrets, TokenKeeper, TokenOwner, margin};
@@ -25,6 +25,10 @@ use crate::transport::tokens::{KeptToken, NoToken, OAuthSecrets, TokenKeeper, To
 /// comes soon.
 const ASKED: u32 = 3;
 const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// The age of a reservation from which on its refresh token is not sent any more: another process may have replaced the
+/// token by the time at which the request leaves, and a vendor that gets a replaced token may revoke all tokens of the
+/// grant. [`ASKED`] requests that get no response begin earlier, and the answer of the last is kept within [`RESERVED`].
+const SENDABLE: Duration = Duration::from_secs(60);
 /// Lifetime assumed for a token without a stated one; a 401 ends it at once.
 const LIFE: Duration = Duration::from_secs(3600);
 const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
@@ -69,8 +73,8 @@ impl Refresh {
             return Err(Trouble::Refused("there is no refresh token".to_owned()));
         };
         let granted = hex(&[first.expose_secret()]);
-        self.reserve().await?;
-        let issued = self.obtain_alone(&first, granted).await;
+        let reserved = self.reserve().await?;
+        let issued = self.obtain_alone(&first, granted, reserved).await;
         self.give_back().await;
         issued
     }
@@ -92,30 +96,39 @@ impl Refresh {
         }
     }
 
-    /// Waits until no other process refreshes this token.
-    async fn reserve(&self) -> Result<(), Trouble> {
-        let Some(keeper) = self.keeper_of_one_use() else { return Ok(()) };
+    /// Waits until no other process refreshes this token. Returns when the reservation was asked for, if the token may be
+    /// used only once.
+    async fn reserve(&self) -> Result<Option<Moment>, Trouble> {
+        let Some(keeper) = self.keeper_of_one_use() else { return Ok(None) };
         let unknown =
             |error: Fault| Trouble::Later(format!("it is not known whether another process refreshes: {error}"), None);
         let begun = self.clock.now();
-        while let Some(left) = call(async { keeper.reserve(&self.owner, RESERVED).await }).await.map_err(unknown)? {
+        loop {
+            // By both clocks: the machine may be suspended, or the process stopped, from here on.
+            let asked = self.clock.moment();
+            let taken = call(async { keeper.reserve(&self.owner, RESERVED).await }).await.map_err(unknown)?;
+            let Some(left) = taken else { return Ok(Some(asked)) };
             if self.clock.now().since(begun) > RESERVED {
                 return Err(Trouble::Later("another process refreshes the token".to_owned(), Some(left)));
             }
             tokio::time::sleep(LOOK.min(left.max(Duration::from_millis(1)))).await;
         }
-        Ok(())
     }
 
-    /// Refreshes while no other process uses the refresh token.
-    async fn obtain_alone(&mut self, first: &SecretString, granted: String) -> Result<Issued, Trouble> {
+    /// Refreshes while no other process uses the refresh token, which was reserved at `reserved`.
+    async fn obtain_alone(
+        &mut self,
+        first: &SecretString,
+        granted: String,
+        reserved: Option<Moment>,
+    ) -> Result<Issued, Trouble> {
         let held = self.newest(first, &granted).await?;
-        let issued = match self.ask(Some(held.refresh_token())).await {
+        let issued = match self.ask(Some((held.refresh_token(), reserved))).await {
             // Another process may have replaced the token.
             Err(Trouble::Reconnect(why)) => match self.loaded(&granted).await? {
                 Some(newer) if !same(newer.refresh_token(), held.refresh_token()) => {
                     self.refresher.held = Some(newer.clone());
-                    self.ask(Some(newer.refresh_token())).await
+                    self.ask(Some((newer.refresh_token(), reserved))).await
                 }
                 _ => Err(Trouble::Reconnect(why)),
             },
@@ -173,12 +186,19 @@ impl Refresh {
         Ok(kept.filter(|kept| kept.granted() == granted))
     }
 
-    /// Requests a token, and retries if no response came.
-    async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
+    /// Requests a token, and retries if no response came. A refresh token comes with the moment at which it was reserved.
+    async fn ask(&self, refresh_token: Option<(&SecretString, Option<Moment>)>) -> Result<Issued, Trouble> {
         let Refresh { oauth, tenant, secrets, transport, clock, .. } = self;
         let request = TokenRequest { oauth, tenant, secrets, transport, clock: *clock, stated: Mutex::default() };
+        let (refresh_token, reserved) = refresh_token.unzip();
         let mut asked = 1;
         loop {
+            let is_late = |reserved: Moment| self.clock.moment().since(reserved) >= SENDABLE;
+            if reserved.flatten().is_some_and(is_late) {
+                let why = "the refresh took so long, perhaps because the process was stopped, that another process may have \
+                           replaced the refresh token; the next refresh looks for it";
+                return Err(Trouble::Later(why.to_owned(), None));
+            }
             match request.ask(refresh_token).await {
                 Err(Trouble::Later(_, None)) if asked < ASKED => {
                     tokio::time::sleep(ASK_AGAIN * asked).await;

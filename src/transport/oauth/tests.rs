@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
 
 mod keeper;
+mod stopped;
 mod waits;
 
 use secrecy::ExposeSecret;
