@@ -38,7 +38,7 @@ def place(db, mark, order, quantity):
         "reply": True,
     }
     db.execute(f"INSERT INTO app_order (id, quantity, state) VALUES ({mark}, {mark}, 'placed')", (order, quantity))
-    # The order's own id: an application that places it again by mistake makes no second request.
+    # The order's own id: an application that places it again by mistake, within a week, makes no second request.
     db.execute(f"INSERT INTO ic_intake (id, request) VALUES ({mark}, {mark})", (f"order-{order}", json.dumps(request)))
 
 
