@@ -44,7 +44,7 @@ impl Engine {
         self.lanes.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
     }
 
-    fn groups_of(&self, key: LaneKey, lane: &Lane) -> [u64; 2] {
+    pub(super) fn groups_of(&self, key: LaneKey, lane: &Lane) -> [u64; 2] {
         let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
         let named_like_its_tenant = Group { account: Some(&lane.tenant), ..whole };
         let hash = |group: Group| group.hash(self.lanes.hasher());

@@ -21,7 +21,7 @@
 //! | time passes | `poll`, `poll_timeout`, `is_quiet` |
 //! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `take_over`, `replay` |
 //! | lanes rest | `sweep`, `is_empty`, `waiters_end` |
-//! | pauses | `pause`, `unpause`, `resume`, `is_held`, `paused_until`, `pause_group`, `forgotten` |
+//! | pauses | `pause`, `unpause`, `resume`, `is_held`, `paused_until`, `pause_group`, `forgotten`, `stated_pauses`, `restore_pause` |
 //! | limits that several processes share | `wishes`, `hold`, `give_all`, `is_starved`, `was_starved` |
 //! | a look | `find`, `has`, `usual`, `headroom`, `view`, `brief`, `survey`, `copy`, `waiting`, `waiting_in`, `in_flight`, `is_busy`, `lane_count` |
 //! | begin and end | `new`, `close`, `shut_down` |
@@ -56,6 +56,7 @@
 //! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
 //! | `stopped_lanes.rs` | which lanes a pause of a limit stops, and what becomes of their requests |
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
+//! | `stated_pauses.rs` | which pauses a later process is to keep, and which limit an earlier process's pause is of |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | requests that other processes sent, and that still count in the windows of this one |
 //! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they report the state, or forecast from a copy of it when a request would be granted; a check wants units of limits that processes share |
@@ -106,6 +107,7 @@ mod replay;
 mod reservations;
 mod scheduler;
 pub mod slab;
+mod stated_pauses;
 mod stopped_lanes;
 mod sweep;
 #[cfg(test)]
@@ -142,6 +144,7 @@ use pool_places::Pools;
 pub use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
 pub use slab::excess;
+pub use stated_pauses::{Only, StatedPause, Waits};
 pub use sweep::Sweep;
 #[cfg(test)]
 use testing::{clock, config};

@@ -23,6 +23,7 @@ mod pushback;
 mod scopes;
 mod slots;
 mod slots_model;
+mod stated_pauses;
 mod stopped_lanes;
 mod tiers;
 mod vendor_figure;

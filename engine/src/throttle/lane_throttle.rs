@@ -293,6 +293,19 @@ impl LaneThrottle {
         self.throttle.paused_for(now, EndpointHash::NONE).max(used_up)
     }
 
+    /// See [`Throttle::stated`]. A limit that no configuration states, and of which no units remain, stops the whole lane.
+    pub(crate) fn stated(&self, now: Time, pace: &Pace) -> Vec<(Option<EndpointHash>, Time)> {
+        let mut stated = self.throttle.stated(now, pace);
+        let used_up = self.discovered(now).map(|limit| now.plus_nanos(limit.used_up_for(now))).max();
+        stated.extend(used_up.filter(|until| *until > now).map(|until| (None, until)));
+        stated
+    }
+
+    /// See [`Throttle::restore`].
+    pub(crate) fn restore(&mut self, now: Time, endpoint: Option<EndpointHash>, until: Time) -> bool {
+        self.throttle.restore(now, endpoint, until)
+    }
+
     /// Until when the vendor's responses pause this endpoint.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         self.throttle.paused_until(endpoint)

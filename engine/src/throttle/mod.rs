@@ -33,6 +33,7 @@ mod recent;
 mod refusal;
 mod report;
 mod spacing;
+mod stated;
 mod vendor_figure;
 
 use super::endpoint::EndpointHash;
