@@ -65,6 +65,7 @@ mod opened;
 mod opening;
 pub(crate) mod owners;
 mod path_text;
+pub(crate) mod pauses;
 mod pieces;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -43,6 +43,8 @@ pub(super) enum What {
     Keys,
     Usage,
     UsageInUnits,
+    /// Pauses that vendors asked for.
+    Pauses,
     /// The ids of messages that were seen.
     Seen,
     /// Rows of `ic_intake` that were refused.
@@ -72,6 +74,7 @@ impl What {
             What::Keys => earliest!("ic_key", "expires_at"),
             What::Usage => earliest!("ic_spent", "until"),
             What::UsageInUnits => earliest!("ic_used", "until"),
+            What::Pauses => earliest!("ic_pause", "until"),
             What::Seen => earliest!("ic_seen", "until"),
             What::RefusedRows => earliest!("ic_intake_refused", "until"),
             What::Replies => earliest!("ic_reply", "until"),
@@ -162,13 +165,21 @@ macro_rules! batch_keeps_it {
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     // What has expired is deleted even if the letters cannot be counted. The store has logged that error.
     let surplus = surplus(store, keep.most_dead, LETTERS).await.unwrap_or_default();
-    let expired =
-        [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::Seen, What::RefusedRows, What::Replies];
-    let all = expired.into_iter().chain([What::OldLetters]);
+    let expired = [
+        What::Done,
+        What::Keys,
+        What::Usage,
+        What::UsageInUnits,
+        What::Pauses,
+        What::Seen,
+        What::RefusedRows,
+        What::Replies,
+        What::OldLetters,
+    ];
     let space = store.is_alone.then_some(What::Space);
     let mut is_anew = store.purged.lock().begin(store.clock.now());
     let (mut letters, mut failure) = (0, None);
-    for what in all.chain(surplus.map(What::Surplus)).chain(space) {
+    for what in expired.into_iter().chain(surplus.map(What::Surplus)).chain(space) {
         if let Err(error) = sweep(store, (what, keep), &mut is_anew, &mut letters).await {
             failure = failure.or(Some(error));
         }
@@ -291,6 +302,7 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
             What::Keys => keys(db, (from, until), rows).await?,
             What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![until, rows, from]).await?,
             What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![until, rows, from]).await?,
+            What::Pauses => db.execute(expired!("ic_pause", is_sqlite), args![until, rows, from]).await?,
             What::Seen => db.execute(expired!("ic_seen", is_sqlite), args![until, rows, from]).await?,
             What::RefusedRows => db.execute(expired!("ic_intake_refused", is_sqlite), args![until, rows, from]).await?,
             What::Replies => db.execute(expired!("ic_reply", is_sqlite), args![until, rows, from]).await?,

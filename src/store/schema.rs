@@ -9,7 +9,7 @@ mod locks;
 use super::driver::{Db, DbError, DbKind, Dialect, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 14;
+pub(crate) const VERSION: i64 = 15;
 
 /// The version of the tables; 0 if there are none.
 pub(super) async fn version(db: Db<'_>) -> Result<i64, DbError> {
@@ -79,6 +79,7 @@ pub(super) async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         (13, THIRTEENTH),
         // No table changes: messages are recorded under ids that earlier versions do not look for, and would accept again.
         (14, &[]),
+        (15, FIFTEENTH),
     ];
     let pending = steps.iter().filter(|(version, _)| found < *version);
     let pending: Vec<&'static str> = pending.flat_map(|(_, statements)| statements.iter().copied()).collect();
@@ -377,6 +378,14 @@ const TWELFTH: &[&str] = &[
 
 /// The addition of version 13: when the first of the exchanges that `started` counts was recorded.
 const THIRTEENTH: &[&str] = &["ALTER TABLE ic_job ADD COLUMN started_at BIGINT"];
+
+/// The table that version 15 added: pauses that vendors asked for (`store/pauses.rs`). It has no index on `until`: there is
+/// a row for each pause that is in force or ended within minutes, and a migration that builds an index locks other tables.
+const FIFTEENTH: &[&str] = &[
+    "CREATE TABLE ic_pause (vendor TEXT NOT NULL, environment TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, \
+     limit_name TEXT NOT NULL, limit_of TEXT NOT NULL, endpoint TEXT NOT NULL, until BIGINT NOT NULL, \
+     PRIMARY KEY (vendor, environment, scope, name, limit_name, limit_of, endpoint))",
+];
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

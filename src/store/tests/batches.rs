@@ -200,6 +200,7 @@ async fn schema_of_earlier_version_is_migrated() {
                         "DROP TABLE ic_intake_refused",
                         "DROP TABLE ic_reply",
                         "DROP TABLE ic_config_copy",
+                        "DROP TABLE ic_pause",
                         "ALTER TABLE ic_job DROP COLUMN begun",
                         "ALTER TABLE ic_job DROP COLUMN started_at",
                         "ALTER TABLE ic_dead DROP COLUMN fence",

@@ -28,6 +28,7 @@ mod letters;
 mod locks;
 mod named;
 mod opening;
+mod pauses;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
 mod purge;

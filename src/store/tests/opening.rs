@@ -175,6 +175,7 @@ async fn waiting_migration_holds_up_no_write() {
     let mut reader = PgConnection::connect(&url).await.unwrap();
     for sql in [
         "ALTER TABLE ic_job DROP COLUMN started_at",
+        "DROP TABLE ic_pause",
         "UPDATE ic_schema SET version = 12",
         "BEGIN",
         "LOCK TABLE ic_job IN ACCESS SHARE MODE",
