@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Time};
 use crate::config::{ProblemKind, Tenant};
+use crate::dispatch::LaneRef;
 use crate::engine::plan::EndpointId;
 use crate::route::Route;
 use crate::telemetry::Telemetry;
@@ -44,6 +45,9 @@ pub(crate) trait OutboxHooks: Send + Sync {
 
     /// Reports that an exchange whose units the store has recorded at `at` did not leave.
     fn not_sent(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, recorded: &Used, at: Time);
+
+    /// Reports that a pause has begun, changed or ended: of the tenant's lane, at `place`, or of a limit that it counts in.
+    fn pause_changed(&self, tenant: &Tenant, place: LaneRef);
 
     /// The outbox's figures for the metrics.
     fn figures(&self) -> OutboxFigures;

@@ -102,6 +102,15 @@ impl Registry {
         Some(Remembers::new(outbox, endpoint, high))
     }
 
+    /// Reports that a pause of a tenant's lane, or of a limit that it counts in, has begun, changed or ended.
+    pub(crate) fn pause_changed(&self, tenant: &Tenant) {
+        if let Some(outbox) = &self.outbox
+            && let Some(place) = self.dispatch.find(tenant)
+        {
+            outbox.pause_changed(tenant, place);
+        }
+    }
+
     /// Records that the source of the configuration answered now.
     pub(crate) fn checked(&self) {
         *self.checked_at.lock() = self.clock.now();

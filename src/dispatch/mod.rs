@@ -233,13 +233,23 @@ impl Dispatch {
 
     /// Pauses all lanes of a tenant's account, or of its vendor, until `until`, in all shards.
     pub(crate) fn pause_group(&self, tenant: &Tenant, scope: signals::Scope, until: Time) {
+        let most = crate::clock::nanos(tenant.vendor.retry.max_shared_pause);
+        self.pause_group_for(tenant, scope, until, most);
+    }
+
+    /// Puts back a pause of [`pause_group`](Self::pause_group) as it was in force in an earlier process.
+    pub(crate) fn restore_group(&self, tenant: &Tenant, scope: signals::Scope, until: Time) {
+        // It was bounded when it began.
+        self.pause_group_for(tenant, scope, until, u64::MAX);
+    }
+
+    fn pause_group_for(&self, tenant: &Tenant, scope: signals::Scope, until: Time, most: u64) {
         let account = match scope {
             signals::Scope::Account => Some(&*tenant.account),
             signals::Scope::Vendor => None,
             signals::Scope::Tenant | signals::Scope::Endpoint => return,
         };
         let group = Group { vendor: &tenant.vendor.name, environment: &tenant.vendor.environment, account };
-        let most = crate::clock::nanos(tenant.vendor.retry.max_shared_pause);
         for shard in &self.shards {
             shard.decide(|engine, now| engine.pause_group(now, group, &tenant.id, until, most));
         }

@@ -1,5 +1,5 @@
-//! The task that writes the lanes' usage, counts the backlog and, if no worker does so, counts what earlier processes
-//! sent.
+//! The task that writes the lanes' usage and pauses, counts the backlog and, if no worker does so, counts what earlier
+//! processes sent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::OutboxState;
 use super::recall;
 use crate::core::Core;
 use crate::error::Delivery;
-use crate::store::{is_down, usage};
+use crate::store::{is_down, may_pass, pauses, usage};
 
-/// How often usage is written.
+/// How often usage and pauses are written.
 const EVERY: Duration = Duration::from_secs(1);
 /// Lanes and endpoints in one write to the store.
 const TOGETHER: usize = 256;
@@ -36,9 +36,32 @@ impl OutboxState {
             left = later;
         }
     }
+
+    /// Writes the pauses that have begun, changed or ended since the last call.
+    pub(crate) async fn write_pauses(&self) {
+        let lanes = self.pauses.take();
+        let mut left = &lanes[..];
+        while !left.is_empty() {
+            let (some, later) = left.split_at(left.len().min(TOGETHER));
+            let now = self.clock.now();
+            let changes = self.pauses.compare(some, now);
+            if !changes.is_empty() {
+                match self.store.write(changes.rows(now), pauses::keep).await {
+                    Ok(()) => self.pauses.are_written(changes),
+                    Err(error) if may_pass(&error) => {
+                        self.pauses.take_back(left);
+                        return;
+                    }
+                    // The store has logged it, and the pauses are in force in this process.
+                    Err(_) => {}
+                }
+            }
+            left = later;
+        }
+    }
 }
 
-/// Writes the lanes' usage until the client is dropped and, if no worker does so, counts what earlier processes sent.
+/// Writes the lanes' usage and pauses until the client is dropped and, if no worker does so, counts what earlier processes sent.
 pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let recalled = async {
         if !outbox.works {
@@ -58,6 +81,7 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
                 }
             }
             outbox.write_usage().await;
+            outbox.write_pauses().await;
             outbox.measure_backlog().await;
             if is_over(&outbox) {
                 // The recall task ends only when it is told to stop.

@@ -70,6 +70,7 @@ mod lanes;
 pub(crate) mod leases;
 mod measure;
 mod measured;
+mod pauses;
 mod payload;
 mod prompt;
 mod queues;

@@ -13,6 +13,7 @@ use super::bound::Bound;
 use super::counted::{COUNT_EVERY, Counted};
 use super::handler::{Handler, ResponseHandler};
 use super::measured::Measured;
+use super::pauses::Pauses;
 use super::recall::order::Recall;
 use super::{in_hand, starts, usage};
 use crate::clock::Clock;
@@ -50,6 +51,7 @@ pub(crate) struct OutboxState {
     pub(super) intake_bound: Mutex<Bound>,
     pub(super) recall: Recall,
     pub(super) usage: usage::NewUsage,
+    pub(super) pauses: Pauses,
     pub(super) measured: Measured,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
@@ -110,6 +112,7 @@ impl OutboxState {
             intake_bound: Mutex::default(),
             recall: Recall::default(),
             usage: usage::NewUsage::default(),
+            pauses: Pauses::default(),
             measured: Measured::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),

@@ -275,6 +275,7 @@ impl AnswerReader<'_> {
         };
         if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
             self.core.registry.dispatch.pause_group(self.route, scope, until);
+            self.core.registry.pause_changed(self.route);
         }
     }
 

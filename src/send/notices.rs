@@ -39,6 +39,9 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
     let now = core.clock.now();
     let limit_of = LimitOf::new(noticed.of);
     let (limit, scope, endpoint) = limit_of.in_the_log();
+    if matches!(noticed.notice, Notice::Exhausted { .. } | Notice::Longer { .. } | Notice::Recovered) {
+        core.registry.pause_changed(of);
+    }
     let kind = match noticed.notice {
         Notice::Slower { remaining_pct, delay_ns } => {
             let delay_ms = delay_ns / 1_000_000;

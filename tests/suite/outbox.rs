@@ -28,6 +28,7 @@ mod missing_lane;
 mod outcomes;
 mod own_credentials;
 mod own_jobs;
+mod pauses;
 mod redriven_keys;
 mod refusals;
 mod rolled_back;

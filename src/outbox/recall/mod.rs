@@ -1,5 +1,5 @@
 //! Reads each lane's usage by other processes, and counts it against the lane's limits before a job of the lane is
-//! claimed.
+//! claimed. Before that, pauses are restored that the vendor asked an earlier process for (`pauses.rs`).
 //!
 //! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
 //! [`Tenants::set`](crate::Tenants::set). One task reads the lanes in the background, a few lanes and a bounded number
@@ -10,22 +10,24 @@
 //! Each row is counted once, however often its tenant goes and comes back (`order.rs`).
 
 pub(super) mod order;
+mod pauses;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::order::{Lane, Left, Recall};
 use super::OutboxState;
-use super::usage_retention::{kept_for, remembered};
+use super::usage_retention::kept_for;
 use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
-use crate::dispatch::plan;
+use crate::dispatch::{LaneRef, plan};
 use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::route::Route;
 use crate::store::may_pass;
+use crate::store::pauses as stored_pauses;
 use crate::store::usage::{self, Table, Usage, Wanted};
 use crate::telemetry::metrics::OutboxFigures;
 
@@ -38,10 +40,6 @@ const AWAY: Duration = Duration::from_secs(1);
 
 impl Recall {
     fn is_ready(&self, tenant: &Tenant) -> bool {
-        if remembered(tenant) == 0 {
-            // No limit counts by time.
-            return true;
-        }
         let ready = self.lanes.lock().is_ready(&tenant.id, &tenant.vendor.name, shares(tenant));
         if !ready {
             self.wanted.notify_one();
@@ -52,9 +50,6 @@ impl Recall {
 
 impl OutboxHooks for OutboxState {
     fn tenant_appears(&self, tenant: &Tenant) {
-        if remembered(tenant) == 0 {
-            return;
-        }
         // A row that is no longer kept counts no longer either.
         let (_, kept_ms) = kept_for(tenant, self.store.limits.latest_start());
         let counts = Duration::from_millis(u64::try_from(kept_ms).unwrap_or(0));
@@ -73,6 +68,10 @@ impl OutboxHooks for OutboxState {
 
     fn not_sent(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, recorded: &Used, at: Time) {
         self.usage.take_out(route, (endpoint, high), recorded, at, self.store.limits.latest_start());
+    }
+
+    fn pause_changed(&self, tenant: &Tenant, place: LaneRef) {
+        self.pauses.changed(tenant, place);
     }
 
     fn figures(&self) -> OutboxFigures {
@@ -146,10 +145,53 @@ fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
     (table, wanted)
 }
 
+/// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those of tenants that are
+/// gone.
+async fn restore(
+    core: &Weak<Core>,
+    outbox: &OutboxState,
+    lanes: &[(Lane, Left)],
+) -> (Vec<(Lane, Left)>, Vec<(Lane, Left)>) {
+    let route = |core: &Core, lane: &Lane| core.registry.route(&lane.0, &lane.1).ok();
+    let mut failed = 0;
+    loop {
+        let Some(present) = core.upgrade() else { return (Vec::new(), Vec::new()) };
+        let routes: Vec<Arc<Route>> = lanes.iter().filter_map(|(lane, _)| route(&present, lane)).collect();
+        // A read may wait for the store, and the client must be able to end meanwhile.
+        drop(present);
+        let wanted = pauses::wanted(&routes);
+        let read = match outbox.store.read(wanted.clone(), stored_pauses::read).await {
+            Ok(read) => read,
+            Err(error) if may_pass(&error) => {
+                tokio::time::sleep(AWAY).await;
+                continue;
+            }
+            Err(error) => {
+                failed += 1;
+                if failed < TRIES {
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                    continue;
+                }
+                tracing::error!(%error, lanes = lanes.len(), "earlier pauses cannot be read, and are not kept to");
+                Vec::new()
+            }
+        };
+        let Some(core) = core.upgrade() else { return (Vec::new(), Vec::new()) };
+        let now = outbox.clock.now();
+        return lanes.iter().cloned().partition(|(lane, _)| {
+            route(&core, lane)
+                .is_some_and(|route| pauses::restore(&core, outbox, &route, (&wanted[..], &read[..]), now))
+        });
+    }
+}
+
 /// Counts the stored usage of `lanes`, page by page. Returns what could not be counted because a tenant was gone.
 async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)]) -> Vec<Missed> {
-    let mut left = vec![wanted_of(lanes, Table::Units), wanted_of(lanes, Table::Requests)];
-    let mut missed = Vec::new();
+    let (lanes, gone) = restore(core, outbox, lanes).await;
+    let tables = [Table::Units, Table::Requests];
+    let missed_of = |table| wanted_of(&gone, table).1.into_iter().map(move |wanted| (table, wanted));
+    let mut missed: Vec<Missed> = tables.into_iter().flat_map(missed_of).collect();
+    let mut left = tables.map(|table| wanted_of(&lanes, table)).to_vec();
     let mut failed = 0;
     while let Some((table, wanted)) = left.pop() {
         if wanted.is_empty() {

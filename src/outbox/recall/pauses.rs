@@ -1,0 +1,64 @@
+//! Puts back the pauses that vendors asked earlier processes for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::OutboxState;
+use super::super::pauses::{holders_of, place_of, stated};
+use crate::clock::Time;
+use crate::core::Core;
+use crate::engine::Waits;
+use crate::route::Route;
+use crate::send;
+use crate::signals::Scope;
+use crate::store::pauses::{Holder, Stored};
+
+/// The holders of the limits of these lanes, each once.
+pub(super) fn wanted(routes: &[Arc<Route>]) -> Vec<Holder> {
+    let mut holders: Vec<Holder> = routes.iter().flat_map(|route| holders_of(route)).collect();
+    holders.sort_unstable();
+    holders.dedup();
+    holders
+}
+
+/// Restores the pauses of a lane, of its account and of its vendor among those that were `read` at `now` of the holders
+/// `wanted`. Returns whether it could: if the tenant is gone, it cannot.
+pub(super) fn restore(
+    core: &Core,
+    outbox: &OutboxState,
+    route: &Arc<Route>,
+    (wanted, read): (&[Holder], &[Stored]),
+    now: Time,
+) -> bool {
+    let holders = holders_of(route);
+    for who in [Waits::Lane, Waits::Account, Waits::Vendor] {
+        let holder = &holders[place_of(who)];
+        for stored in read.iter().filter(|stored| wanted.get(stored.holder) == Some(holder)) {
+            let left = Duration::from_millis(u64::try_from(stored.left_ms).unwrap_or(0));
+            let (until, paused) = (now + left, &stored.paused);
+            // Another lane has restored the pause that they share. A lane's own may be gone with the lane.
+            if who != Waits::Lane && outbox.pauses.is_known(holder, paused, until) {
+                continue;
+            }
+            let pause = stated(who, paused, until);
+            let scope = match (&pause.limit, who) {
+                (None, Waits::Account) => Some(Scope::Account),
+                (None, Waits::Vendor) => Some(Scope::Vendor),
+                _ => None,
+            };
+            if let Some(scope) = scope {
+                core.registry.dispatch.restore_group(route, scope, until);
+                outbox.pauses.is_restored(holder, paused, until);
+                continue;
+            }
+            let Ok(place) = core.registry.place(route) else { return false };
+            let told = place.shard.decide(|engine, now| engine.restore_pause(now, place.lane, &pause));
+            // The configuration may no longer have the limit.
+            let Some(notices) = told else { continue };
+            outbox.pauses.is_restored(holder, paused, until);
+            let series = core.telemetry.metrics.series(&route.id, &route.vendor.name);
+            notices.into_iter().for_each(|noticed| send::tell(core, route, &series, None, noticed));
+        }
+    }
+    true
+}
