@@ -80,8 +80,7 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
                     _ = stop.changed() => {}
                 }
             }
-            outbox.write_usage().await;
-            outbox.write_pauses().await;
+            tokio::join!(outbox.write_usage(), outbox.write_pauses());
             outbox.measure_backlog().await;
             if is_over(&outbox) {
                 // The recall task ends only when it is told to stop.
