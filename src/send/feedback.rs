@@ -257,6 +257,12 @@ impl AnswerReader<'_> {
     /// lanes of the account or vendor, unless a tenant's variables may select a host outside the vendor's domain.
     /// `told`: the wait of the refused lane, if the vendor stated it.
     pub(super) fn spread(&self, signals: &Signals, now: Time, told: Option<Duration>) {
+        self.spread_to_group(signals, now, told);
+        // Of several pauses that a refusal begins or lengthens, a notice tells of one at most.
+        self.core.registry.pause_changed(self.route);
+    }
+
+    fn spread_to_group(&self, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(self.endpoint.place());
@@ -275,7 +281,6 @@ impl AnswerReader<'_> {
         };
         if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
             self.core.registry.dispatch.pause_group(self.route, scope, until);
-            self.core.registry.pause_changed(self.route);
         }
     }
 
