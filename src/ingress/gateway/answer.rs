@@ -14,14 +14,34 @@ use crate::send::response::ResponseBody;
 
 /// The body of a gateway's response: the vendor's body as it arrives, or one of the gateway's own.
 pub struct GatewayBody {
+    /// Dropped before the content, so that the request is remembered before the vendor's connection is closed.
+    watch: Watch,
     content: Content,
-    on_break: Option<OnBreak>,
     /// Keeps the connection marked as busy until the body is dropped.
     _busy: Option<Busy>,
 }
 
-/// Called with the reason when a vendor's body breaks off.
-pub(super) type OnBreak = Box<dyn FnOnce(String) + Send + Sync>;
+/// Called with the reason when the caller does not get all of a vendor's body.
+pub(super) type OnCut = Box<dyn FnOnce(String) + Send + Sync>;
+
+/// Watches whether all of a vendor's body is taken.
+#[derive(Default)]
+struct Watch {
+    /// `None` once all of the body has been taken.
+    on_cut: Option<OnCut>,
+    /// Whether a body that is dropped before its end counts as cut, and not only one that breaks off.
+    minds_leaving: bool,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.minds_leaving
+            && let Some(on_cut) = self.on_cut.take()
+        {
+            on_cut("its caller went away before all of the answer had been sent".to_owned());
+        }
+    }
+}
 
 enum Content {
     Own(Option<Bytes>),
@@ -89,7 +109,7 @@ impl fmt::Debug for Content {
 
 impl GatewayBody {
     fn new(content: Content) -> GatewayBody {
-        GatewayBody { content, on_break: None, _busy: None }
+        GatewayBody { watch: Watch::default(), content, _busy: None }
     }
 
     pub(crate) fn own(bytes: Bytes) -> GatewayBody {
@@ -115,9 +135,16 @@ impl GatewayBody {
         GatewayBody { content, ..self }
     }
 
-    /// Calls `on_break` if the body breaks off.
-    pub(super) fn watched(self, on_break: Option<OnBreak>) -> GatewayBody {
-        GatewayBody { on_break, ..self }
+    /// Calls `on_cut` if the body breaks off and, with `minds_leaving`, if it is dropped before all of it was taken.
+    pub(super) fn watched(self, on_cut: Option<OnCut>, minds_leaving: bool) -> GatewayBody {
+        let on_cut = on_cut.filter(|_| !self.is_taken());
+        GatewayBody { watch: Watch { on_cut, minds_leaving }, ..self }
+    }
+
+    /// Whether nothing of the body is left. hyper asks for no end after the last byte of a stated length, and a body
+    /// from reqwest states by its size alone that no byte follows.
+    fn is_taken(&self) -> bool {
+        self.is_end_stream() || self.size_hint().exact() == Some(0)
     }
 
     /// Keeps the connection marked as busy until the body is dropped.
@@ -140,10 +167,14 @@ impl Body for GatewayBody {
             }
             Content::Rewritten(body) => std::task::ready!(body.poll_frame(cx)),
         };
-        if let Some(Err(error)) = &frame
-            && let Some(on_break) = self.on_break.take()
-        {
-            on_break(error.to_string());
+        match &frame {
+            Some(Err(error)) => {
+                if let Some(on_cut) = self.watch.on_cut.take() {
+                    on_cut(format!("its answer broke off: {error}"));
+                }
+            }
+            Some(Ok(frame)) if !frame.is_trailers() && !self.is_taken() => {}
+            _ => self.watch.on_cut = None,
         }
         Poll::Ready(frame)
     }

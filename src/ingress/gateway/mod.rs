@@ -44,7 +44,8 @@
 //! `Proxy-Status` (RFC 9209). A request may act twice if its method is none of GET, HEAD, OPTIONS, PUT and DELETE and
 //! it has no idempotency key that the vendor reads. If such a request fails and it is unknown whether the vendor acted,
 //! the caller gets the vendor's response, if one ended the request, and otherwise 422, both with
-//! `x-should-retry: false`. The gateway does not send the same request again for ten minutes.
+//! `x-should-retry: false`. The gateway does not send the same request again for ten minutes, nor one whose caller left
+//! before it could have all of the vendor's response.
 
 mod aim;
 pub(crate) mod answer;

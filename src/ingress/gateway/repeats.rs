@@ -1,9 +1,9 @@
 //! Remembers requests of which nobody knows whether the vendor acted.
 //!
 //! Many SDKs repeat a POST after every error, whatever the response says. A request without an idempotency key that
-//! the vendor reads is remembered for ten minutes if it ends with an unknown outcome; a repetition of it is answered
-//! with 422 (`problem.rs`) and not sent, unless it has the header `Integration-Send-Again: true` or such a key
-//! (`service.rs`).
+//! the vendor reads is remembered for ten minutes if it ends with an unknown outcome, or if its caller does not get all
+//! of the response (`answer.rs`); a repetition of it is answered with 422 (`problem.rs`) and not sent, unless it has the
+//! header `Integration-Send-Again: true` or such a key (`service.rs`).
 //!
 //! The memory is that of one process and bounded. A vendor's outage may fill it with the requests of a few lanes, so the
 //! lane with the most gives way: the single request of another caller is remembered for its whole time.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-    UPGRADE, X_CONTENT_TYPE_OPTIONS,
+    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Response, StatusCode};
 
@@ -78,6 +78,16 @@ pub(super) fn open_outcome(answer: &Answer, route: &Route) -> Option<Error> {
         answer.status().as_u16()
     );
     Some(route.error(ErrorKind::Status, Delivery::Ambiguous, why))
+}
+
+/// Whether a caller that goes away before the end of this response may send its request again although the vendor has
+/// acted. A vendor that answers with an error has not acted on this attempt, and what an earlier one left open is
+/// remembered anyway. People stop a stream of events on purpose, and may ask the same again.
+pub(super) fn is_needed_whole(status: StatusCode, headers: &HeaderMap) -> bool {
+    let has_body = !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
+    has_body && (status.is_success() || status.is_redirection()) && !is_stream
 }
 
 /// Takes a response that a browser shows as a page out of the gateway's origin. Otherwise a vendor's script could act

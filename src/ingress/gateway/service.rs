@@ -10,14 +10,14 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body::Body;
 
 use super::aim::Aim;
-use super::answer::{GatewayBody, OnBreak};
+use super::answer::{GatewayBody, OnCut};
 use super::callers::{self, Allowed};
 use super::door::Door;
 use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, MOST, Mark};
-use super::reply::{fits, isolate, of_error, of_vendor, open_outcome, rewrite_json};
+use super::reply::{fits, is_needed_whole, isolate, of_error, of_vendor, open_outcome, rewrite_json};
 use super::shared::Shared;
 use super::{mounted, path};
 use crate::clock::Time;
@@ -270,13 +270,13 @@ impl Shared {
                 {
                     self.remember(mark.fingerprint(), error.to_string());
                 }
-                // A response that has arrived completely cannot break off any more.
-                let on_break = mark.filter(|_| !answer.is_whole()).map(|mark| {
+                // A response that has arrived completely cannot break off any more, and hyper takes it with its head.
+                let on_cut = mark.filter(|_| !answer.is_whole()).map(|mark| {
                     let (shared, mark) = (self.clone(), mark.fingerprint());
-                    let remember: OnBreak =
-                        Box::new(move |why| shared.remember(mark, format!("its answer broke off: {why}")));
+                    let remember: OnCut = Box::new(move |why| shared.remember(mark, why));
                     remember
                 });
+                let minds_leaving = is_needed_whole(answer.status(), answer.headers());
                 // A stream may last as long as data keeps coming, and until the deadline that the caller stated for the
                 // whole response. The time for an attempt is for its head.
                 let answer = answer.idle_timeout(self.deadline);
@@ -284,7 +284,7 @@ impl Shared {
                     Some(deadline) => answer.until(core.clock.instant(began + deadline)),
                     None => answer,
                 };
-                let mut answer = of_vendor(answer, &back, took).map(|body| body.watched(on_break));
+                let mut answer = of_vendor(answer, &back, took).map(|body| body.watched(on_cut, minds_leaving));
                 if let Some(error) = &open {
                     set_delivery(answer.headers_mut(), error.delivery(), may_act_twice);
                 }

@@ -176,6 +176,73 @@ async fn reader_that_leaves_in_the_body_frees_its_slot() {
     }
 }
 
+/// An SDK whose time for reading is over closes its connection, and sends the request again.
+#[tokio::test(flavor = "multi_thread")]
+async fn post_left_in_its_answer_is_not_repeated() {
+    for (head, is_refused) in [
+        ("200 OK\r\ncontent-length: 10\r\n\r\nhello", true),
+        ("201 Created\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", true),
+        ("200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\ncontent-length: 10\r\n\r\nhello", false),
+        ("400 Bad Request\r\ncontent-length: 10\r\n\r\nhello", false),
+    ] {
+        let answer = format!("HTTP/1.1 {head}").into_bytes();
+        let vendor = FaultServer::answering(vec![Step::Write(answer), Step::Stall]).await;
+        let entry = format!(
+            "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\n\
+             [[vendors.shop.limits]]\nname = \"at_once\"\nconcurrency = 1\n",
+            vendor.url()
+        );
+        let serving = serve_gateway(entry + &callers("billing")).await;
+        let order = post("/acme/shop/orders", "integration-max-wait: 0\r\n", "{}");
+        let ask = async |until: &str| {
+            let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+            caller.write_all(order.as_bytes()).await.unwrap();
+            read_until(&mut caller, until).await
+        };
+        let first = ask("hello").await;
+        assert!(first.starts_with(&format!("HTTP/1.1 {}", &head[..3])), "{first}");
+        // The slot is taken until the gateway has seen that the first caller is gone.
+        let again = loop {
+            let again = ask("\r\n\r\n").await;
+            if !again.starts_with("HTTP/1.1 429") {
+                break again;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        assert_eq!(again.contains("integration-repeated: true"), is_refused, "{head}: {again}");
+        if is_refused {
+            let refused = send_raw(&serving, &order).await;
+            assert!(refused.body.contains("its caller went away before"), "{} {}", refused.head, refused.body);
+        }
+        assert_eq!(vendor.requests().len(), if is_refused { 1 } else { 2 }, "{head}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn post_read_to_its_end_may_be_repeated() {
+    let json = "content-type: application/json\r\n";
+    for (head, pieces, rewrite) in [
+        ("content-length: 10\r\n", ["\"hell", "orld\""], ""),
+        ("transfer-encoding: chunked\r\n", ["5\r\nhello\r\n", "5\r\nworld\r\n0\r\n\r\n"], ""),
+        (&*format!("content-length: 10\r\n{json}"), ["\"hell", "orld\""], "rewrite = \"json\"\n"),
+    ] {
+        let first = format!("HTTP/1.1 200 OK\r\n{head}\r\n{}", pieces[0]).into_bytes();
+        let rest = Step::Write(pieces[1].as_bytes().to_vec());
+        let answer = vec![Step::Read, Step::Write(first), Step::Idle(Duration::from_millis(100)), rest];
+        let vendor = FaultServer::start(vec![vec![Step::Loop(answer)]]).await;
+        let entry = format!(
+            "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+            vendor.url()
+        );
+        let serving = serve_gateway(entry + &callers("billing") + rewrite).await;
+        for _ in 0..2 {
+            let got = send_raw(&serving, &post("/acme/shop/orders", "", "{}")).await;
+            assert!(got.status == 200 && got.body.contains("orld"), "{head}: {} {}", got.head, got.body);
+        }
+        assert_eq!(vendor.requests().len(), 2, "{head}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forward_proxy_asks_for_credentials() {
     let vendor = start_shop_vendor().await;
