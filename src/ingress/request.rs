@@ -1,14 +1,16 @@
 //! Converts an `http::Request` to a [`Request`] of this client.
 
 use std::borrow::Cow;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Uri;
-use http_body::Body as HttpBody;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
+use tokio::time::Sleep;
 
 use super::headers::strip;
 use super::options::{SendOptions, callers_timeout};
@@ -20,7 +22,7 @@ use crate::request::{Request, Target};
 use crate::route::Route;
 use crate::transport::{Body, target};
 
-/// The longest wait for a piece of a body that is read into memory, and for all of it if no deadline is stated.
+/// The longest wait for a piece of a body, and for all of a body that is read into memory if no deadline is stated.
 const BODY: Duration = Duration::from_secs(60);
 
 /// An incoming request in the client's own form.
@@ -74,17 +76,14 @@ where
         Err(route.not_sent(ErrorKind::Deadline, why))
     };
     request.parts.body = match body.size_hint().exact().is_some_and(|length| length <= buffer_up_to as u64) {
-        false => Body::wrap(body),
+        false => Body::wrap(Timed { body: Box::pin(body), wait: None }),
         true => match tokio::time::timeout(most, whole(body, buffer_up_to)).await {
             Ok(Ok(whole)) => whole.into(),
             Ok(Err(Unread::Broken(why))) => {
                 let error = refuse("the request's body broke off before it was complete".into());
                 return Err(error.with_source(why));
             }
-            Ok(Err(Unread::Stalled)) => {
-                let why = format!("nothing more of the request's body came for {} s", BODY.as_secs());
-                return Err(route.not_sent(ErrorKind::Deadline, why));
-            }
+            Ok(Err(Unread::Stalled)) => return Err(route.not_sent(ErrorKind::Deadline, stalled())),
             Err(_) => return late(),
         },
     };
@@ -95,6 +94,49 @@ where
     }
     let (priority, immediate) = (options.stated_priority(), options.is_immediate());
     Ok(Accepted { request: options.before(left).apply(request), priority, immediate, stated_deadline })
+}
+
+/// What an error says of a body of which nothing comes.
+fn stalled() -> String {
+    format!("nothing more of the request's body came for {} s", BODY.as_secs())
+}
+
+/// A body that fails if its next piece does not come in time. The time runs only while the reader waits for a piece, so
+/// that a vendor that takes the body slowly does not use it up.
+struct Timed<B> {
+    body: Pin<Box<B>>,
+    /// Ends the present wait.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> HttpBody for Timed<B>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.body.as_mut().poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.wait = None;
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                ready!(self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(BODY))).as_mut().poll(cx));
+                Poll::Ready(Some(Err(stalled().into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Why a body could not be read into memory.

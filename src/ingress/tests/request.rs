@@ -253,6 +253,26 @@ async fn body_has_a_minute_for_each_piece() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn streamed_body_has_a_minute_for_each_piece() {
+    let streamed = async |pause: u64| {
+        let body = SlowBody { pause: Duration::from_secs(pause), left: 2, next: None };
+        let accepted = accept_request(http::Request::post("/pay").body(body).unwrap(), 0).await.unwrap();
+        assert_eq!(accepted.request.body_bytes(), None);
+        accepted.request.parts.body
+    };
+    let mut in_time = streamed(59).await;
+    for _ in 0..2 {
+        // The vendor takes nothing of the body for this time.
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(in_time.frame().await.unwrap().is_ok());
+    }
+    assert!(in_time.frame().await.is_none());
+    let mut late = streamed(61).await;
+    let error = late.frame().await.unwrap().unwrap_err();
+    assert!(format!("{error:?}").contains("came for 60 s"), "{error:?}");
+}
+
 #[tokio::test]
 async fn errors_of_no_kind_are_taken_too() {
     // A body with an error type other than the client's.

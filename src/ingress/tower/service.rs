@@ -66,7 +66,8 @@ impl LaneService {
     }
 
     /// Sets the size up to which a body of known length is kept in memory, so that its request can be retried. Other
-    /// bodies are sent once, as they arrive. The default is 1 MiB.
+    /// bodies are sent once, as they arrive. A body of which nothing comes for a minute ends its request. The default is
+    /// 1 MiB.
     #[must_use]
     pub fn buffer_up_to(mut self, bytes: usize) -> LaneService {
         self.buffer_up_to = bytes;
