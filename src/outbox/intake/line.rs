@@ -34,7 +34,7 @@ use crate::request::{Method, Request};
 /// | `headers` | an object of strings |
 /// | `body` | a string is sent as its text, any other value as its JSON |
 /// | `cost` | points, or an object with a number for each kind of points |
-/// | `idempotency_key` | the key that the vendor gets. Of messages with one key one request is accepted; the command `run` sends each line of its file |
+/// | `idempotency_key` | the key that the vendor gets. Of messages with one key one request is accepted in 24 hours, and while its job is in the outbox; the command `run` sends each line of its file |
 /// | `metadata` | an object of strings, which come back with the reply, the dead letter and the handler's call |
 /// | `reply` | `true`: what became of the request is written into the table `ic_reply` ([`Outbox::replies`](crate::outbox::Outbox::replies)); or a text, the place where the reply goes ([`Request::reply_to`]) |
 /// | `deadline` | seconds, a time from now (`"2h"`) or a moment (`"2026-01-15T10:00:00Z"`); later the request is a dead letter |
