@@ -1,7 +1,10 @@
 //! The ledgers of limits whose units processes share. Each limit has a row, which holds its ledger as a text.
 //!
-//! One transaction reads the rows of a call, lets the ledgers answer, and writes the rows. The rows are locked in the
-//! order of their names, so that two calls cannot end in a deadlock.
+//! One transaction reads the rows of a call, lets the ledgers answer, and writes the rows. The rows of each table are
+//! locked in the order of their names, those of the unlogged table first, so that two calls whose rows all exist cannot
+//! end in a deadlock. A call that creates or moves a row locks it after rows that it has found before, so that it may
+//! end in a deadlock with another call in PostgreSQL. The server ends one of the two (40P01), and the store makes that
+//! call again.
 //!
 //! The clock is read when the rows are locked. Between the begin of a transaction and its locks seconds may pass, in
 //! which other processes write the rows: a ledger that then got the time of the begin would be set back, and would
@@ -102,7 +105,8 @@ pub(crate) fn exchange_at<'a>(
 
 /// Creates the rows that were not found. If this process has a long window for a limit, the limit's row is moved from
 /// the unlogged table to the logged one. However many rows are missing, that takes a few statements: a call that did not
-/// end in time would be made again with the same rows missing.
+/// end in time would be made again with the same rows missing. Another call may lock a row that a third one has created
+/// meanwhile, and then wait for one that this call has locked: the server ends one of the two, which is made again.
 async fn make(db: Db<'_>, places: &mut [LedgerLine<'_>]) -> Result<(), DbError> {
     let mut made: Vec<&mut LedgerLine<'_>> = places.iter_mut().filter(|place| place.found.is_none()).collect();
     let entries: Vec<&Entry> = made.iter().map(|place| place.entry).collect();
