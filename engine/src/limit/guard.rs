@@ -184,6 +184,13 @@ impl Guard {
         }
     }
 
+    /// Removes `units` of a request, because the vendor states that it did not count them: also if the transit time has
+    /// passed. Call before the request's end.
+    pub(super) fn refund(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        paired!(self, spec, (state, own) => state.refund(own, now, granted, units, high), else ());
+    }
+
     /// Counts a request of another process, which ended when it was granted. It may be older than requests already
     /// counted.
     pub(super) fn replay(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
@@ -256,9 +263,9 @@ impl Guard {
                 log.change(old, new, now);
                 None
             }
-            (Guard::Counter(counter), GuardSpec::Counter(old), GuardSpec::Counter(_)) => {
+            (Guard::Counter(counter), GuardSpec::Counter(old), GuardSpec::Counter(new)) => {
                 counter.advance(old, now);
-                counter.forget_known();
+                counter.change(old, new);
                 None
             }
             (Guard::Bucket(bucket), GuardSpec::Bucket(old), GuardSpec::Bucket(new)) => {

@@ -9,6 +9,7 @@ pub(crate) mod free;
 mod full;
 pub mod guard;
 mod holding;
+mod lost;
 mod lower;
 mod overdraft;
 mod pooled_cell;
@@ -297,7 +298,7 @@ impl Cell {
         let less = taken - actual;
         bucket.give_back(shape, less);
         if let Some(guard) = guard {
-            guard.give_back(mirrored, now, take.taken(less));
+            guard.refund(mirrored, now, take.taken(less));
         }
         0
     }

@@ -49,7 +49,7 @@ pub(super) fn width(transit: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Transit {
     /// Never changes after the creation, so that responses find their slot.
-    width: u64,
+    pub(super) width: u64,
     pub(super) units: u32,
     pub(super) high: u32,
     /// Oldest first; at most one more than fit into the transit time. Slots may be empty.
@@ -122,6 +122,11 @@ impl Transit {
             }
         }
         None
+    }
+
+    /// The slot that [`lose`](Self::lose) has returned, as it was before: with its begin instead of its end.
+    pub(super) fn before_loss(&self, transit: u64, lost: Entry) -> Entry {
+        Entry { at: lost.at.saturating_sub(self.width).saturating_sub(transit), ..lost }
     }
 
     /// Whether a request granted at `granted` that starts at `now` stays in its slot.

@@ -11,11 +11,17 @@
 //! Clocks drift, so the guard refills at 0.999 of the rate (50 ppm are 18 units an hour at 100 a second), and counts no
 //! unit as back before a tick of 1 ms is over. A vendor that refills in lumps is at most one lump behind a steady one,
 //! so its guard is smaller by one lump.
+//!
+//! If the vendor states after the transit time that a request cost less, the guard is raised to what it would be had
+//! it taken less at once. The difference between the two stays the same until the guard that took less is full: from
+//! then on the other one catches up. So no more is given back than the guard has lacked at each moment since the
+//! transit time passed.
 
 #[cfg(test)]
 mod tests;
 
 use super::free::Free;
+use super::lost::Lost;
 use super::transit::{Entry, Transit};
 use crate::time::Time;
 
@@ -83,18 +89,31 @@ pub(crate) struct VendorBucket {
     /// Like `full_at`, for the units that the high tier took of its reserve.
     reserve_full_at: u64,
     transit: Transit,
+    /// Each slot is marked with the least that the guard has lacked from its loss to the loss of the next slot, in
+    /// sixteenths of a nanosecond.
+    lost: Lost,
 }
 
 impl VendorBucket {
     pub(crate) fn new(spec: &VendorBucketSpec) -> VendorBucket {
-        VendorBucket { full_at: 0, full_until: 0, reserve_full_at: 0, transit: Transit::new(spec.transit) }
+        let transit = Transit::new(spec.transit);
+        VendorBucket { full_at: 0, full_until: 0, reserve_full_at: 0, transit, lost: Lost::default() }
     }
 
     /// While units are in flight, the guard lacks at least as many. Must be called before any change.
     fn settle_down(&mut self, spec: &VendorBucketSpec, now: u64) {
-        let least = now.saturating_add(spec.span(self.transit.units));
+        self.lack(spec, now, self.transit.units);
+    }
+
+    /// Notes at `now` that the guard lacks at least the units in flight.
+    #[inline]
+    fn lack(&mut self, spec: &VendorBucketSpec, now: u64, under_way: u32) {
+        let least = now.saturating_add(spec.span(under_way));
         if self.full_at <= least {
             (self.full_at, self.full_until) = (least, now);
+            self.lost.clear();
+        } else {
+            self.lost.lower_newest(self.full_at - least);
         }
     }
 
@@ -118,10 +137,8 @@ impl VendorBucket {
     pub(crate) fn advance(&mut self, spec: &VendorBucketSpec, now: Time) {
         while let Some(lost) = self.lose(spec, now) {
             // These units were in flight until then.
-            let least = ticks(lost.at).saturating_add(spec.span(self.transit.units + lost.units));
-            if self.full_at <= least {
-                (self.full_at, self.full_until) = (least, ticks(lost.at));
-            }
+            self.lack(spec, ticks(lost.at), self.transit.units + lost.units);
+            self.lost.note(self.transit.before_loss(spec.transit, lost), u64::MAX);
         }
     }
 
@@ -233,6 +250,19 @@ impl VendorBucket {
         }
     }
 
+    /// Removes `units` of a request granted at `granted`, because the vendor states that it did not count them. Call
+    /// before the request's end.
+    pub(crate) fn refund(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        self.settle_down(spec, ticks(now.as_nanos()));
+        let span = spec.span(units);
+        let back = match self.transit.leave(granted, units, high) {
+            true => span,
+            false => self.lost.leave_lowest(self.transit.width, granted, units, high, span),
+        };
+        self.full_at = self.full_at.saturating_sub(back);
+    }
+
     /// Counts `units` more, because a request took more than expected.
     pub(crate) fn owe(&mut self, spec: &VendorBucketSpec, now: Time, units: u32) {
         self.debit(spec, ticks(now.as_nanos()), units);
@@ -243,6 +273,8 @@ impl VendorBucket {
     #[cold]
     pub(crate) fn replay(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
+        // What was lacking when these units arrived is not known.
+        self.lost.clear();
         let (now, at) = (ticks(now.as_nanos()), ticks(at.min(now).as_nanos()));
         let (before, reserve_before) = (self.full_at, self.reserve_full_at);
         self.debit(spec, at, units);
@@ -277,6 +309,9 @@ impl VendorBucket {
         self.settle_down(old, now_ticks);
         let missing = self.full_at.saturating_sub(now_ticks).div_ceil(old.interval);
         self.full_at = now_ticks.saturating_add(new.interval.saturating_mul(missing));
+        if old.interval != new.interval {
+            self.lost.change_marks(|lacked| (lacked / old.interval).saturating_mul(new.interval));
+        }
         self.reserve_full_at = 0;
     }
 }

@@ -22,6 +22,7 @@
 
 mod edge;
 mod ends;
+mod refund;
 mod share;
 mod spec;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use super::free::Free;
 use edge::{Edge, gone_at};
 pub use spec::LogSpec;
 
+use super::lost::Lost;
 use super::lower::{Lower, held_back};
 use super::transit::{Entry, width};
 use crate::time::Time;
@@ -64,6 +66,8 @@ struct Before {
     ended: VecDeque<Entry>,
     edge: Option<Edge>,
     lower: Lower,
+    /// Marked with the moment at which each slot was counted as ended.
+    lost: Lost,
 }
 
 impl WindowLog {
@@ -111,10 +115,11 @@ impl WindowLog {
     /// the vendor forgets its units.
     pub(crate) fn change(&mut self, old: &LogSpec, new: &LogSpec, now: Time) {
         self.lost_due = 0;
-        if !new.fixed
-            && let Some(before) = &mut self.before
-        {
-            before.edge = None;
+        if let Some(before) = &mut self.before {
+            before.edge = before.edge.filter(|_| new.fixed);
+            if (old.window, old.transit) != (new.window, new.transit) {
+                before.lost.clear();
+            }
         }
         self.change_share(old, new, now);
     }
@@ -142,15 +147,23 @@ impl WindowLog {
             && (slot.units == 0 || slot.at.saturating_add(self.width).saturating_add(spec.transit) <= now)
         {
             before.pending.pop_front();
-            self.push_ended(spec, Entry { at: lost_at(self, &slot), ..slot });
+            self.lose_slot(spec, now, slot);
         }
         if lost_at(self, &self.pending) <= now {
             let slot = std::mem::take(&mut self.pending);
-            self.push_ended(spec, Entry { at: lost_at(self, &slot), ..slot });
+            self.lose_slot(spec, now, slot);
         }
         let before = self.before.as_ref().and_then(|before| before.pending.front());
         let oldest = before.unwrap_or(&self.pending);
         self.lost_due = if oldest.units > 0 { lost_at(self, oldest) } else { u64::MAX };
+    }
+
+    fn lose_slot(&mut self, spec: &LogSpec, now: u64, slot: Entry) {
+        let at = self.lost_at(spec, slot);
+        self.push_ended(spec, Entry { at, ..slot });
+        if Lost::may_be_refunded(slot) && at.saturating_add(spec.window) > now {
+            self.before.get_or_insert_default().lost.note(slot, at);
+        }
     }
 
     /// Frees units that ended a window ago. Units that are freed late only count for too long, so a caller that finds
@@ -159,7 +172,8 @@ impl WindowLog {
     fn expire(&mut self, spec: &LogSpec, now: u64) {
         let edge = self.edge().filter(|edge| edge.to <= now);
         let cleared = edge.map_or(0, |edge| edge.from);
-        let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now || entry.at <= cleared;
+        let is_past = |at: u64| at.saturating_add(spec.window) <= now || at <= cleared;
+        let past = |entry: &mut Entry| is_past(entry.at);
         while let Some(before) = &mut self.before
             && let Some(entry) = before.ended.pop_front_if(past)
         {
@@ -171,11 +185,12 @@ impl WindowLog {
             self.units -= entry.units;
             self.high -= entry.high;
         }
-        if edge.is_some()
-            && let Some(before) = &mut self.before
-        {
-            before.edge = None;
-            before.lower.forget(cleared);
+        if let Some(before) = &mut self.before {
+            before.lost.forget(is_past);
+            if edge.is_some() {
+                before.edge = None;
+                before.lower.forget(cleared);
+            }
         }
     }
 
@@ -269,7 +284,7 @@ impl WindowLog {
     #[cold]
     pub(crate) fn withdraw(&mut self, spec: &LogSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
         self.advance(spec, now);
-        let (mut most, mut of_lower, mut taken) = (most, 0, Vec::new());
+        let (mut most, mut of_lower, mut last, mut taken) = (most, 0, 0, Vec::new());
         let edge = self.edge();
         let before = self.before.iter_mut().flat_map(|before| &mut before.ended);
         for entry in before.chain([&mut self.ended]) {
@@ -277,7 +292,7 @@ impl WindowLog {
             if units == 0 {
                 continue;
             }
-            most -= units;
+            (most, last) = (most - units, entry.at);
             // The high tier's units are removed last, because this process keeps a reserve of its own.
             let high = entry.high.saturating_sub(entry.units - units);
             entry.units -= units;
@@ -290,6 +305,7 @@ impl WindowLog {
         if let Some(before) = &mut self.before {
             before.ended.retain(|entry| entry.units > 0);
             before.lower.withdraw(of_lower);
+            before.lost.forget(|at| at <= last);
             // Entries are placed by comparing them with the newest one, so the next newest takes its place.
             if self.ended.units == 0 {
                 self.ended = before.ended.pop_back().unwrap_or_default();
@@ -418,16 +434,5 @@ impl WindowLog {
         self.take_lower(spec, now, now, units, false);
         self.units = self.units.saturating_add(units);
         self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
-    }
-
-    /// Removes a request granted at `granted` that was never sent.
-    pub(crate) fn give_back(&mut self, granted: Time, units: u32, high: bool) {
-        if self.leave_pending(granted, units, high) {
-            self.units -= units;
-            self.high -= if high { units } else { 0 };
-            if let Some(before) = &mut self.before {
-                before.lower.leave(granted, units, high);
-            }
-        }
     }
 }

@@ -116,6 +116,23 @@ fn later_of_shape_and_guard_decides() {
     }
 }
 
+/// Six units were taken, and a response that is read for longer than the transit time states that two were used.
+#[test]
+fn late_cost_frees_bucket_and_guard() {
+    for guard in guards() {
+        let spec = rate(10, guard);
+        let mut cell = Cell::new(&spec, ms(0), 0);
+        cell.take(&spec, take(ms(0), 6, true), ms(0));
+        assert!(!cell.has_room(&spec, ms(175), 8.into(), true), "{spec:?}");
+        assert_eq!(cell.correct(&spec, take(ms(0), 6, true), 2.into(), ms(175)), 0);
+        assert_eq!(cell.remaining(&spec, ms(175)), (8, 10), "{spec:?}");
+        assert!(cell.has_room(&spec, ms(175), 8.into(), true), "{spec:?}");
+        // Nothing is given back twice.
+        cell.give_back(&spec, take(ms(0), 2, true), ms(176));
+        assert!(!cell.has_room(&spec, ms(176), 10.into(), true), "{spec:?}");
+    }
+}
+
 #[test]
 fn pending_unit_bounds_the_latest_release() {
     let lost = |cell: &mut Cell, spec: &LimitSpec| cell.room(spec, ms(0), 1.into(), true);

@@ -69,6 +69,49 @@ fn returned_grant_leaves_no_trace() {
     }
 }
 
+/// Of six units that were lost after 170 ms, the vendor has counted two.
+#[test]
+fn lower_cost_is_refunded_after_transit() {
+    for spec in guards() {
+        for high in [false, true] {
+            let mut guard = Guard::new(&spec).unwrap();
+            guard.take(&spec, taken(ms(0), 6, high));
+            assert!(guard.units(&spec, ms(175)) >= 5, "{spec:?}");
+            guard.refund(&spec, ms(175), taken(ms(0), 4, high));
+            assert_eq!(guard.units(&spec, ms(175)), 2, "{spec:?}");
+            guard.refund(&spec, ms(176), taken(ms(0), 3, high));
+            assert!(guard.units(&spec, ms(176)) >= 1, "{spec:?}: no more than was taken");
+            guard.end(&spec, ms(177), taken(ms(0), 2, high));
+            assert!(guard.rests(&spec, ms(2_300)), "{spec:?}");
+        }
+    }
+}
+
+#[test]
+fn refund_touches_no_later_units() {
+    for spec in guards() {
+        let mut guard = guard_with_used(&spec, 6);
+        assert!(guard.units(&spec, ms(175)) >= 5, "{spec:?}");
+        // What was lost counts nowhere any more.
+        guard.take(&spec, taken(ms(2_300), 5, false));
+        guard.end(&spec, ms(2_300), taken(ms(2_300), 5, false));
+        guard.refund(&spec, ms(2_301), taken(ms(0), 4, false));
+        assert_eq!(guard.units(&spec, ms(2_301)), 5, "{spec:?}");
+    }
+    // The same after the known end of a window, and after a change of the transit time.
+    let [log, fixed, ..] = guards();
+    let mut guard = guard_with_used(&fixed, 6);
+    guard.window_ends(&fixed, ms(200), ms(300), ms(310));
+    guard.take(&fixed, taken(ms(320), 5, false));
+    guard.end(&fixed, ms(320), taken(ms(320), 5, false));
+    guard.refund(&fixed, ms(321), taken(ms(0), 4, false));
+    assert_eq!(guard.units(&fixed, ms(321)), 5);
+    let mut guard = guard_with_used(&log, 6);
+    assert!(guard.change(&log, &GuardSpec::Log(LogSpec::new(10, 2, SECOND, 2 * TRANSIT)), ms(200)).is_none());
+    guard.refund(&log, ms(201), taken(ms(0), 4, false));
+    assert_eq!(guard.units(&log, ms(201)), 6);
+}
+
 /// What was answered, and until when it counts; what has started late, and until when that may be under way; and what
 /// was lost.
 #[test]

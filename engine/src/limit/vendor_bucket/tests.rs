@@ -176,3 +176,41 @@ fn units_count_missing_and_pending() {
     }
     assert!(mirror.only_reserve_lacks(&spec, ms(105), 4) && !mirror.only_reserve_lacks(&spec, ms(105), 6));
 }
+
+/// Six units were lost, four of which the vendor had not taken, so its bucket was full by 307 ms. Four others went later:
+/// the vendor has as little as these four leave.
+#[test]
+fn refund_is_at_most_what_was_lacking() {
+    let spec = spec();
+    for used_at in [550, 700, 720] {
+        let mut mirror = VendorBucket::new(&spec);
+        mirror.take(&spec, ms(0), 6, true);
+        mirror.advance(&spec, ms(used_at));
+        mirror.take(&spec, ms(used_at), 4, true);
+        mirror.end(&spec, ms(used_at), ms(used_at), 4, true);
+        mirror.refund(&spec, ms(used_at + 1), ms(0), 4, true);
+        assert_eq!(mirror.units(&spec, ms(used_at + 1)), 4, "{used_at}");
+    }
+}
+
+/// Two requests are lost one after the other, and of both the vendor has taken one unit: the guard has what it would have
+/// had they taken one unit each.
+#[test]
+fn late_refunds_equal_exact_costs() {
+    let spec = spec();
+    for at in [250, 400] {
+        let mirror = [3, 1].map(|units| {
+            let mut mirror = VendorBucket::new(&spec);
+            mirror.take(&spec, ms(0), units, true);
+            mirror.take(&spec, ms(50), units, true);
+            mirror.advance(&spec, ms(at));
+            if units > 1 {
+                mirror.refund(&spec, ms(at), ms(0), 2, true);
+                mirror.refund(&spec, ms(at), ms(50), 2, true);
+            }
+            mirror
+        });
+        let [refunded, exact] = mirror.map(|mirror| mirror.full_at.max(ticks(ms(at).as_nanos())));
+        assert_eq!(refunded, exact, "{at}");
+    }
+}

@@ -45,8 +45,8 @@ impl Beginning {
 
 /// The units that the vendor may count if its window began at `at`, as a function of time: those that ended since, and
 /// a share of `before` that falls to zero with the window's end. `earlier` and `before` change only when another
-/// process's requests are replayed, so that the most that the vendor may count is worked out by one pass over a row of
-/// numbers.
+/// process's requests are replayed, or when the vendor states late that a request cost less, so that the most that the
+/// vendor may count is worked out by one pass over a row of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) at: f64,

@@ -17,6 +17,7 @@
 //! windows are known, only those count.
 
 mod beginning;
+mod refund;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use std::collections::VecDeque;
 use beginning::{Beginning, INEXACT, Line, Phase, latest};
 
 use super::free::Free;
+use super::lost::Lost;
 use super::lower::{Lower, Share, held_back};
 use super::transit::Transit;
 use crate::time::Time;
@@ -63,6 +65,11 @@ impl CounterSpec {
     fn share(&self) -> Share {
         Share { limit: self.limit, reserve: self.reserve, window: self.window }
     }
+
+    /// The moment at which a request counts as ended that ended at `at`.
+    fn rounded_up(&self, at: u64) -> u64 {
+        at.div_ceil(self.slot).saturating_mul(self.slot)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +101,8 @@ pub(crate) struct WindowCounter {
     wait: Option<Wait>,
     phase: Option<Phase>,
     lower: Lower,
+    /// Marked with the moment at which each slot was counted as ended.
+    lost: Lost,
 }
 
 /// From when on a number of units fits.
@@ -128,11 +137,12 @@ impl WindowCounter {
             wait: None,
             phase: None,
             lower: Lower::default(),
+            lost: Lost::default(),
         }
     }
 
     fn push(&mut self, spec: &CounterSpec, at: u64, units: u32, high: u32) {
-        let at = at.div_ceil(spec.slot).saturating_mul(spec.slot);
+        let at = spec.rounded_up(at);
         match self.ended.back_mut() {
             Some(last) if last.at >= at => {
                 last.units += units;
@@ -169,6 +179,7 @@ impl WindowCounter {
     pub(crate) fn advance(&mut self, spec: &CounterSpec, now: Time) {
         while let Some(lost) = self.transit.lose(spec.transit, now) {
             self.push(spec, lost.at, lost.units, lost.high);
+            self.lost.note(self.transit.before_loss(spec.transit, lost), spec.rounded_up(lost.at));
             self.wait = self.wait.filter(|wait| !wait.settles);
         }
         while let Some(ended) = self.ended.get(self.young)
@@ -180,6 +191,7 @@ impl WindowCounter {
         let oldest = now.as_nanos().saturating_sub(spec.window) as f64;
         while self.lines.pop_front_if(|line| line.at <= oldest).is_some() {}
         let horizon = spec.window.saturating_mul(2);
+        self.lost.forget(|at| at.saturating_add(horizon) <= now.as_nanos());
         while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) <= now.as_nanos()) {
             self.ended.pop_front();
             self.young = self.young.saturating_sub(1);
@@ -381,6 +393,14 @@ impl WindowCounter {
     pub(crate) fn units_since(&self, since: Time) -> u32 {
         let late = self.ended.iter().rev().take_while(|ended| ended.at > since.as_nanos());
         self.transit.units + late.map(|ended| ended.units).sum::<u32>()
+    }
+
+    /// Adopts a changed limit.
+    pub(crate) fn change(&mut self, old: &CounterSpec, new: &CounterSpec) {
+        if (old.window, old.transit) != (new.window, new.transit) {
+            self.lost.clear();
+        }
+        self.forget_known();
     }
 
     /// Forgets how many units fit, because the limit has changed.

@@ -10,7 +10,7 @@ impl WindowCounter {
         self.advance(spec, now);
         let granted = at.min(now);
         let (at, now) = (granted.as_nanos(), now.as_nanos());
-        let at = at.div_ceil(spec.slot).saturating_mul(spec.slot);
+        let at = spec.rounded_up(at);
         let oldest = self.ended.front().map_or(self.total, |first| first.before);
         let inside = u64::from(self.transit.units).saturating_add(self.total - oldest);
         let units = units.min(u32::MAX.saturating_sub(u32::try_from(inside).unwrap_or(u32::MAX)));
@@ -37,19 +37,19 @@ impl WindowCounter {
         self.ended.range_mut(place + 1..).for_each(|later| later.before += u64::from(units));
         self.total += u64::from(units);
         if is_known {
-            self.raise_lines(spec, at, units);
+            self.raise_lines(spec, at, f64::from(units));
         } else {
             self.draw_lines(spec, now);
         }
     }
 
-    /// Adds `units` to the lines, for an end `at` that was there before.
-    fn raise_lines(&mut self, spec: &CounterSpec, at: u64, units: u32) {
+    /// Adds `units`, which may be fewer than none, to the lines, for an end `at` that was there before.
+    pub(super) fn raise_lines(&mut self, spec: &CounterSpec, at: u64, units: f64) {
         let (at, window) = (at as f64, spec.window as f64);
         for line in self.lines.iter_mut().filter(|line| at < line.at) {
-            line.earlier += f64::from(units);
+            line.earlier += units;
             if at >= line.at - window {
-                line.before += f64::from(units);
+                line.before += units;
             }
         }
     }
