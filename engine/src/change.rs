@@ -189,6 +189,11 @@ impl Engine {
         let version = lane.version;
         let cells = std::mem::replace(&mut lane.own, LaneLimits::Many(Box::new([]))).into_cells();
         lane.own = LaneLimits::from_cells(carry_over(&old_plan, cells, plan, now, version));
+        if old_plan.pace.window_ns != plan.pace.window_ns
+            && let Some(throttle) = &mut lane.throttle
+        {
+            throttle.window_changed(now, &plan.pace);
+        }
         let endpoint = |old: EndpointId| match old_plan.endpoints.get(old.place()) {
             None => Some(NO_ENDPOINT),
             Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(EndpointId::at),

@@ -391,6 +391,7 @@ impl Cell {
         self.change_calendar(old, new, now);
         let (full, after) = (new, self.beside.clone());
         let (old, new) = (in_force(&before, old), in_force(&after, new));
+        self.change_throttle(old, new, now);
         match (&mut self.state, &old.kind, &new.kind) {
             (
                 State::Rate { bucket, guard },

@@ -178,6 +178,15 @@ impl Cell {
         notice
     }
 
+    /// Applies a change of the limit to its throttle. See [`Throttle::window_changed`].
+    pub(super) fn change_throttle(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time) {
+        if old.pace.window_ns != new.pace.window_ns
+            && let Some(throttle) = self.throttle_mut()
+        {
+            throttle.window_changed(now, &new.pace);
+        }
+    }
+
     /// See [`Throttle::learn_name`].
     pub(crate) fn learn_name(&mut self, about: &About) {
         self.throttle_made().learn_name(about);

@@ -9,8 +9,8 @@ use crate::throttle::{About, Mode, Notice, Report, Wait};
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
-/// Three tenants who share `limit` points in a window, of which the client uses four fifths.
-fn tenants(limit: u32, window_ns: u64) -> (Bench, [LaneKey; 3]) {
+/// The plan of tenants who share `limit` points in a window, of which the client uses four fifths.
+fn shared_plan(limit: u32, window_ns: u64) -> Arc<Plan> {
     let budget = limit / 5 * 4;
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(budget, budget.into(), window_ns, 0),
@@ -25,7 +25,12 @@ fn tenants(limit: u32, window_ns: u64) -> (Bench, [LaneKey; 3]) {
     };
     let spec = LimitSpec { kind, pace, ..per_second("quota", limit) };
     let plan = Plan { has_slots: false, max_hold_ns: u64::MAX, ..plan(Vec::new()) };
-    let plan = Arc::new(with_shared(plan, Vec::new(), vec![spec]));
+    Arc::new(with_shared(plan, Vec::new(), vec![spec]))
+}
+
+/// Three tenants with such a plan.
+fn tenants(limit: u32, window_ns: u64) -> (Bench, [LaneKey; 3]) {
+    let plan = shared_plan(limit, window_ns);
     let mut bench = Bench::new();
     let lanes = ["a", "b", "c"].map(|tenant| bench.lane(tenant, tenant, &plan));
     (bench, lanes)
@@ -150,6 +155,35 @@ fn resume_ends_what_refusals_taught() {
     bench.engine.resume(bench.now, a);
     let granted = count_granted(&mut bench, b, 0);
     assert!(granted >= 80, "{granted} of the 88 that the bucket had");
+}
+
+fn change_limit(bench: &mut Bench, limit: u32, window_ns: u64) {
+    let plan = shared_plan(limit, window_ns);
+    for tenant in ["a", "b", "c"] {
+        bench.lane(tenant, tenant, &plan);
+    }
+}
+
+/// Of a hundred a minute the vendor accepted about sixty. The configuration is corrected to three thousand an hour, of
+/// which two thirds of one go each second.
+#[test]
+fn changed_window_forgets_learned_rate() {
+    let (mut bench, [a, b, _]) = tenants(100, 60 * SECOND);
+    use_points(&mut bench, a, 60, 1);
+    assert!(refuse(&mut bench, a, None), "half of the limit is used");
+    change_limit(&mut bench, 3_000, HOUR);
+    let granted = count_granted(&mut bench, b, 300);
+    assert!(granted >= 100, "{granted}: sixty an hour are five");
+}
+
+#[test]
+fn changed_window_keeps_pauses() {
+    let (mut bench, [a, b, _]) = tenants(100, 60 * SECOND);
+    let permit = bench.submit_granted(a, ask(Tier::High));
+    bench.on_response(permit, Feedback::Refused(Wait::Stated(600 * SECOND), None));
+    change_limit(&mut bench, 3_000, HOUR);
+    assert_eq!(count_granted(&mut bench, b, 599), 0);
+    assert!(count_granted(&mut bench, b, 10) > 0);
 }
 
 /// No configuration states the limit, the vendor does not say when its window ends, and the response to the request

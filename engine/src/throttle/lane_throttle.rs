@@ -214,6 +214,11 @@ impl LaneThrottle {
         Some(now.plus_nanos(wait))
     }
 
+    /// See [`Throttle::window_changed`].
+    pub(crate) fn window_changed(&mut self, now: Time, pace: &Pace) {
+        self.throttle.window_changed(now, pace);
+    }
+
     /// See [`Throttle::wait_until`].
     pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
         self.throttle.wait_until(now, until, later)

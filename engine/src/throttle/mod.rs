@@ -35,6 +35,7 @@ mod report;
 mod spacing;
 mod stated;
 mod vendor_figure;
+mod window_change;
 
 use super::endpoint::EndpointHash;
 use super::limit::free::BlockedBy;

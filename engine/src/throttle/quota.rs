@@ -97,7 +97,7 @@ pub(super) struct QuotaTracker {
     grants: VecDeque<(Time, u64)>,
     /// The last moment up to `told_of` at which units were granted, and how many at that moment.
     together: (Time, u64),
-    others: Others,
+    pub(super) others: Others,
     /// Units of the vendor's count that our own count does not explain, as of the last response.
     unexplained: u32,
     /// The time between grant and response, smoothed, in nanoseconds.
@@ -107,9 +107,9 @@ pub(super) struct QuotaTracker {
     ends: VecDeque<(Time, i64)>,
     ended: i64,
     /// Units granted in the last window.
-    recent: Recent,
+    pub(super) recent: Recent,
     /// Units in a log that other clients took.
-    foreign: Foreign,
+    pub(super) foreign: Foreign,
 }
 
 /// What a report changes.
