@@ -9,6 +9,7 @@ mod check;
 mod concurrency;
 mod costs;
 mod drain;
+mod failures;
 mod figures;
 mod forecast;
 mod learning;

@@ -24,6 +24,8 @@ const MAX_DISCOVERED: usize = 8;
 /// at least `SILENT` nanoseconds.
 const SILENT_WINDOWS: u64 = 2;
 const SILENT: u64 = 600_000_000_000;
+/// Failures in a row are forgotten if no further one comes for this long, in nanoseconds: five minutes.
+const FAILURE_MEMORY: u64 = 300_000_000_000;
 
 /// A limit that no configuration states: only responses mention it.
 #[derive(Clone, Debug)]
@@ -76,6 +78,8 @@ pub(crate) struct LaneThrottle {
     whose: Option<Whose>,
     /// Failures in a row, without a response of another kind in between.
     failures: u32,
+    /// When the last of them came.
+    last_failure: Time,
     /// When the vendor last closed a connection that carried requests which the vendor had not processed.
     disowned_at: Time,
     discovered: Vec<Discovered>,
@@ -85,7 +89,12 @@ impl LaneThrottle {
     /// Whether this state changes no decision from `now` on, so that it can be dropped.
     pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
         let idle = |limit: &Discovered| limit.is_forgotten(now) && limit.throttle.is_idle(now, &limit.pace);
-        !self.held && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
+        let failing = self.failures > 0 && !self.has_forgotten_failures(now);
+        !self.held && !failing && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
+    }
+
+    fn has_forgotten_failures(&self, now: Time) -> bool {
+        self.last_failure.plus_nanos(FAILURE_MEMORY) <= now
     }
 
     /// Whether the operator's pause, the throttle and the limits that only responses mention allow a grant to this
@@ -205,7 +214,8 @@ impl LaneThrottle {
         if !probed && self.throttle.is_paused() {
             return None;
         }
-        self.failures = self.failures.saturating_add(1);
+        let before = if self.has_forgotten_failures(now) { 0 } else { self.failures };
+        (self.failures, self.last_failure) = (before.saturating_add(1), now);
         if !probed && self.failures < FAILURES {
             return None;
         }
