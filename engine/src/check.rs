@@ -42,17 +42,18 @@ impl Engine {
     /// pooled limits that this process holds: a check has none wanted. `None` if the lane does not exist.
     pub fn check(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> Option<Check> {
         self.tick(now);
-        self.apply_group_pauses(lane);
         let pending = self.lanes.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
         let need = Need { lane, endpoint, tier, cost: self.lanes.get(lane)?.plan.usual };
-        let (stop, until) = self.without_notes(&need, |engine| {
-            let stop = match engine.ask(&need, Key::NONE) {
-                Ok(()) if engine.is_behind(&need) => Some(WaitReason::turn()),
-                Ok(()) => None,
-                Err(stop) => Some(stop.reason()),
-            };
-            let until = stop.is_some().then(|| engine.until(&need));
-            (stop, until)
+        let (stop, until) = self.with_group_pauses(lane, |engine| {
+            engine.without_notes(&need, |engine| {
+                let stop = match engine.ask(&need, Key::NONE) {
+                    Ok(()) if engine.is_behind(&need) => Some(WaitReason::turn()),
+                    Ok(()) => None,
+                    Err(stop) => Some(stop.reason()),
+                };
+                let until = stop.is_some().then(|| engine.until(&need));
+                (stop, until)
+            })
         });
         let mut lefts = self.lefts(&need);
         let of_stop = stop.as_ref().and_then(|reason| reason.limit.as_ref());

@@ -2,13 +2,14 @@
 //! limit is paused itself (`throttle/pause.rs`).
 //!
 //! Every lane of that scope gets a pause of its own: a lane with waiting requests gets it at once, any other when it is
-//! asked for the next permit. After the pause each lane therefore sends one request first and ramps up from there. The
+//! asked for the next permit. Who only looks at a lane pauses nothing. After the pause each lane therefore sends one request first and ramps up from there. The
 //! pauses do not end at the same moment: a lane waits up to a tenth longer than the vendor said, and at most 5 s, by a
 //! hash of its tenant's id.
 
 use std::hash::BuildHasher;
 
 use super::Engine;
+use super::endpoint::EndpointHash;
 use super::group::Group;
 use super::keys::LaneKey;
 use super::lane::Lane;
@@ -71,22 +72,51 @@ impl Engine {
     #[cold]
     fn pause_groups(&mut self, key: LaneKey) -> bool {
         let now = self.now;
-        let Some(lane) = self.lanes.get(key) else { return false };
-        let until = self.groups_wait_until(key, lane);
-        if until <= now {
-            return false;
-        }
-        let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
-        let spread = (left / 10).min(MAX_SPREAD);
-        let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
+        let Some((until, later)) = self.pause_of_groups(key) else { return false };
         let Some(lane) = self.lanes.get_mut(key) else { return false };
         let throttle = lane.throttle.get_or_insert_default();
-        let is_longer = throttle.wait_until(now, until, until.plus_nanos(later));
+        let is_longer = throttle.wait_until(now, until, later);
         if is_longer {
             // The events name this pause once, for the lane that was refused.
             throttle.is_told_elsewhere(now);
         }
         is_longer
+    }
+
+    /// When the pause of a lane's groups ends, and when that lane is to go on; `None` without a pause.
+    fn pause_of_groups(&self, key: LaneKey) -> Option<(Time, Time)> {
+        let lane = self.lanes.get(key)?;
+        let until = self.groups_wait_until(key, lane);
+        if until <= self.now {
+            return None;
+        }
+        let left = u64::try_from(until.since(self.now).as_nanos()).unwrap_or(u64::MAX);
+        let spread = (left / 10).min(MAX_SPREAD);
+        let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
+        Some((until, until.plus_nanos(later)))
+    }
+
+    /// Until when the pause of a lane's groups would stop the lane if it was asked for a permit; in the past if the
+    /// lane itself is paused for as long, or the groups are not paused.
+    pub(super) fn groups_would_pause_until(&self, key: LaneKey) -> Time {
+        let Some((until, later)) = self.pause_of_groups(key) else { return Time::ZERO };
+        let throttle = self.lanes.get(key).and_then(|lane| lane.throttle.as_ref());
+        let own = throttle.map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
+        if own < until { later } else { Time::ZERO }
+    }
+
+    /// Looks at a lane as if it was asked for a permit: with the pauses of its groups. Leaves the lane as it was.
+    pub(super) fn with_group_pauses<T>(&mut self, key: LaneKey, look: impl FnOnce(&mut Engine) -> T) -> T {
+        let Some(((until, later), lane)) = self.pause_of_groups(key).zip(self.lanes.get_mut(key)) else {
+            return look(self);
+        };
+        let before = lane.throttle.clone();
+        lane.throttle.get_or_insert_default().wait_until(self.now, until, later);
+        let seen = look(self);
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.throttle = before;
+        }
+        seen
     }
 
     /// Ends the pauses of a lane's groups because an operator resumed the lane.

@@ -38,7 +38,8 @@ impl Engine {
         }
         let waits =
             !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other));
-        if waits && need.high() {
+        // A request in no queue does not wait: an immediate one, or a check, which changes nothing.
+        if waits && need.high() && queue != Key::NONE {
             self.watch(reserved);
         }
         waits

@@ -151,7 +151,6 @@ pub struct Sum {
 impl Engine {
     pub fn view(&mut self, now: Time, key: LaneKey) -> Option<View> {
         let now = self.tick(now);
-        self.apply_group_pauses(key);
         let lane = self.lanes.get_mut(key)?;
         let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
@@ -197,7 +196,7 @@ impl Engine {
             in_flight,
             limits,
             held,
-            paused_until: self.stands_until(key, NO_ENDPOINT),
+            paused_until: self.stands_until(key, NO_ENDPOINT).max(self.groups_would_pause_until(key)),
             refused_for,
             failures,
             slowest,
@@ -231,12 +230,11 @@ impl Engine {
     /// The state of a lane for a list of many lanes. Allocates nothing.
     pub fn brief(&mut self, now: Time, key: LaneKey) -> Option<Brief> {
         let now = self.tick(now);
-        self.apply_group_pauses(key);
         let lane = self.lanes.get(key)?;
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let in_flight = lane.in_flight;
         let held = lane.throttle.as_ref().is_some_and(|throttle| throttle.is_held());
-        let paused_until = self.stands_until(key, NO_ENDPOINT);
+        let paused_until = self.stands_until(key, NO_ENDPOINT).max(self.groups_would_pause_until(key));
         let slowed = !held && paused_until <= now && self.is_slowed(key);
         let left = self.headroom(now, key, NO_ENDPOINT);
         Some(Brief { waiting, in_flight, held, paused_until, slowed, left })

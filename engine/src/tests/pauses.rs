@@ -46,6 +46,27 @@ fn tenants_refusal_stops_others_for_15_minutes() {
     assert!((900..=905).contains(&at.since(start).as_secs()), "{:?}", at.since(start));
 }
 
+/// Who looks at a lane is told until when it would have to wait, and changes nothing about it.
+#[test]
+fn looking_at_lanes_pauses_none() {
+    let mut bench = Bench::new();
+    let [refused, other] = lanes_of_tenants(&mut bench, ["refused", "other"]);
+    refuse(&mut bench, "refused", refused);
+    let seen = |bench: &mut Bench| {
+        let check = bench.engine.check(bench.now, other, NO_ENDPOINT, Tier::High).unwrap();
+        let view = bench.engine.view(bench.now, other).unwrap();
+        let brief = bench.engine.brief(bench.now, other).unwrap();
+        [check.stop.unwrap().1.not_before(), view.paused_until, brief.paused_until]
+    };
+    let before = seen(&mut bench);
+    assert!(before.iter().all(|until| *until == before[0]), "{before:?}");
+    assert!((900..=905).contains(&before[0].since(bench.now).as_secs()), "{before:?}");
+    assert!(bench.engine.lanes[other].throttle.is_none(), "nothing is made for it");
+    bench.submit_waiting(other, ask(Tier::High));
+    assert!(bench.engine.lanes[other].throttle.is_some());
+    assert_eq!(seen(&mut bench), before, "as a request is told");
+}
+
 #[test]
 fn second_tenants_refusal_stops_all_as_stated() {
     let mut bench = Bench::new();
