@@ -87,9 +87,11 @@ impl LimitSpec {
     }
 
     /// The stricter of two configurations of a limit that several tenants share: the one with the lower rate, or fewer
-    /// slots. Of equal rates, it is the one with fewer units: those of a calendar's windows are all available at once.
+    /// slots. Of equal rates, it is the one with fewer units. A calendar's bucket refills at once, so its rate is that of
+    /// the limit's figure in its window.
     pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
         let allowed = |spec: &LimitSpec| match spec.kind {
+            LimitKind::Rate { guard, .. } if spec.calendar.is_some() => (1e9 / spec.pace.unit_ns as f64, guard.limit()),
             LimitKind::Rate { bucket, guard } => (bucket.per_second(), guard.limit()),
             LimitKind::Slots { limit } => (limit as f64, limit),
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::limit::Calendar;
 use crate::throttle::Wait;
 
 #[test]
@@ -205,6 +206,25 @@ fn slower_of_two_limits_is_stricter() {
     assert_eq!((few.stricter(&many), many.stricter(&few)), (few.clone(), few));
     let rates = [BucketSpec::new(1, 8.0, SECOND, 0), BucketSpec::new(5, 30.0, 60 * SECOND, 0)];
     assert!(rates.map(|rate| rate.per_second()).iter().zip([8.0, 0.5]).all(|(rate, all)| (rate - all).abs() < 1e-6));
+}
+
+#[test]
+fn smaller_quota_is_stricter_with_any_calendar() {
+    let day = 86_400 * SECOND;
+    let quota = |limit: u32, is_daily: bool| {
+        let refill = if is_daily { f64::INFINITY } else { f64::from(limit) };
+        let kind = LimitKind::Rate {
+            bucket: BucketSpec::new(limit, refill, day, 0),
+            guard: GuardSpec::Log(LogSpec::new(limit, 0, day, TRANSIT).fixed()),
+        };
+        let pace = Pace { unit_ns: day / u64::from(limit), limit: limit.into(), window_ns: day, ..Pace::default() };
+        let calendar = is_daily.then(|| Calendar::new(vec![ms(0).plus_nanos(day)], day));
+        LimitSpec { kind, pace, calendar, ..per_second("quota", limit) }
+    };
+    for (is_daily, other_is) in [(true, false), (false, true), (true, true)] {
+        let (few, many) = (quota(1_000, is_daily), quota(50_000, other_is));
+        assert_eq!((few.stricter(&many), many.stricter(&few)), (few.clone(), few));
+    }
 }
 
 #[test]
