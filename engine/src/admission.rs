@@ -10,8 +10,7 @@ use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::time::Time;
 
-/// The most evictions that one decision makes for requests that were admitted beyond the bound. The decision holds the
-/// lock meanwhile.
+/// The most evictions that one decision makes, under its lock, for requests that were admitted beyond the bound.
 const EVICTED_AT_ONCE: u32 = 100;
 /// The most lanes that such an eviction searches for the one with the most waiters.
 const SEARCHED: usize = 64;
@@ -112,7 +111,8 @@ impl Engine {
         self.give_way();
         let inside = &self.lanes[need.lane];
         let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier.index()]);
-        if waiting >= inside.plan.max_waiting {
+        // An immediate request takes no place: it goes or leaves its queue before this decision ends.
+        if waiting >= inside.plan.max_waiting && !ask.immediate {
             return Err(Refusal::LaneFull { waiting });
         }
         let (tires, give_up) = self.patience(need, ask);
@@ -126,7 +126,7 @@ impl Engine {
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }
-        if self.waiters.is_full() && !self.make_room(need.lane) {
+        if self.waiters.is_full() && !ask.immediate && !self.make_room(need.lane) {
             return Err(Refusal::AllFull { waiting: self.waiters.queued_anywhere() });
         }
         let queue = self.queue_for(need);

@@ -75,6 +75,30 @@ fn eighth_more_than_the_bound_may_wait_meanwhile() {
     assert_eq!(waiting(&[loud, quiet]), 16);
 }
 
+/// A request that goes at once or not at all is told what it lacks, and takes the place of nobody.
+#[test]
+fn immediate_request_displaces_nobody() {
+    let [mut bench] = engines(&Bound::new(11));
+    let (noisy, waiters) = busy_lane(&mut bench, "noisy", 10);
+    let (modest, _) = busy_lane(&mut bench, "modest", 1);
+    let now_or_never = Ask { immediate: true, ..ask(Tier::High) };
+    for lane in [modest, noisy] {
+        let answer = bench.submit(lane, now_or_never);
+        assert!(matches!(answer, Answer::Refused(Refusal::NotNow { .. })), "{answer:?}");
+        assert_eq!((decide(&mut bench), bench.engine.waiting()), (NOBODY.to_vec(), 11));
+    }
+    // A tier of a lane that is full of waiting requests is no reason either.
+    let full = Plan { max_waiting: 1, ..plan(vec![slots("slots", 1)]) };
+    let lane = bench.lane("full", "full", &Arc::new(full));
+    let under_way = bench.submit_granted(lane, ask(Tier::High));
+    bench.engine.cancel(bench.now, waiters[0]);
+    bench.submit_waiting(lane, ask(Tier::High));
+    let answer = bench.submit(lane, now_or_never);
+    assert!(matches!(answer, Answer::Refused(Refusal::NotNow { .. })), "{answer:?}");
+    bench.engine.finished(bench.now, under_way);
+    assert_eq!(bench.engine.waiting(), 10, "the one that waited goes");
+}
+
 #[test]
 fn equal_lanes_displace_nobody() {
     let [mut one, mut other] = engines(&Bound::new(8));
