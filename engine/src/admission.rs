@@ -218,11 +218,8 @@ impl Engine {
                 };
             }
             parent = branch.tiers[tier];
-            if first
-                && holder == account
-                && let Some(above) = self.lanes.holder_mut(vendor)
-            {
-                above.accounts.push(account);
+            if first && holder == account {
+                self.lanes.note_below(vendor, account);
             }
         }
         let Some(waiting) = &mut self.lanes[need.lane].waiting else { return Key::NONE };

@@ -7,7 +7,7 @@
 use super::Engine;
 use super::holder::Shared;
 use super::keys::{HolderKey, LaneKey};
-use super::lane::Lane;
+use super::lane::{Lane, Lanes};
 use super::scheduler::Tree;
 use super::slab::Key;
 use super::waiting::{Branch, LaneWait, WaitPoint};
@@ -48,6 +48,25 @@ impl Lane {
             [Key::NONE, Key::NONE] => None,
             [Key::NONE, vendor] => Some((vendor, Key::NONE)),
             [account, vendor] => Some((account, vendor)),
+        }
+    }
+}
+
+impl Lanes {
+    /// Notes that an account has nodes below those of a vendor. The list is taken when no request waits below the
+    /// vendor, which may never be the case, so accounts that have been removed leave it before it grows.
+    pub(super) fn note_below(&mut self, vendor: HolderKey, account: HolderKey) {
+        let Some(above) = self.holder_mut(vendor) else { return };
+        let mut accounts = std::mem::take(&mut above.accounts);
+        if accounts.len() == accounts.capacity() {
+            accounts.retain(|known| self.holder(*known).is_some());
+            if accounts.len() > accounts.capacity() / 2 {
+                accounts.reserve(accounts.len());
+            }
+        }
+        accounts.push(account);
+        if let Some(above) = self.holder_mut(vendor) {
+            above.accounts = accounts;
         }
     }
 }

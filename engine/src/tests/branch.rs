@@ -100,3 +100,20 @@ fn heavy_account_starves_no_other() {
     assert!((2_990..=3_010).contains(&grants.len()), "{}", grants.len());
     assert!((4..=6).contains(&found), "{found} of {} grants, where a 722nd is its share", grants.len());
 }
+
+/// A request waits below the vendor all the time, while accounts come, wait once and go.
+#[test]
+fn removed_accounts_leave_the_vendors_list() {
+    let (mut bench, _, plan) = beside_a_waiting_account();
+    for number in 0..100 {
+        let name = format!("account {number}");
+        let lane = bench.lane(&name, &name, &plan);
+        bench.engine.pause(bench.now, lane);
+        let waiter = bench.submit_waiting(lane, ask(Tier::Normal)).0;
+        bench.engine.cancel(bench.now, waiter);
+        bench.engine.unpause(bench.now, lane);
+        bench.sweep(bench.now, true);
+    }
+    let known = bench.engine.lanes.holders().map(|shared| shared.accounts.len()).max();
+    assert!(known.is_some_and(|known| (1..=8).contains(&known)), "{known:?}");
+}
