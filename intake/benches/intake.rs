@@ -67,8 +67,8 @@ impl IntakeSource for BoundedSource<'_> {
         self.source.taken(messages)
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.source.refused(message, why)
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.source.refused(messages)
     }
 }
 
@@ -95,9 +95,8 @@ impl IntakeSource for MemorySource {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, _: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        let why = why.to_string();
-        Box::pin(async { Err(why.into()) })
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move { Err(format!("{messages:?}").into()) })
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ use self::refused::Refused;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::positions::Positions;
+use crate::reason;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -251,6 +253,25 @@ impl Kafka {
         }
     }
 
+    /// Puts a refused message aside and settles it, or leaves it to `fetch` while brokers are away.
+    ///
+    /// # Errors
+    /// The topic of refused messages does not take the message.
+    async fn put_aside(&self, message: &MessageRef, why: &Refusal) -> Result<(), BoxError> {
+        let Some(message) = self.unsettled.take(message) else { return Ok(()) };
+        let refused = Arc::new(Refused::new(message, &why.to_string()));
+        // While brokers are away, each attempt takes seconds. So `fetch` makes the further attempts: at a shutdown it is
+        // dropped, whereas this call is awaited.
+        let is_first = self.left.lock().is_empty();
+        if is_first && self.aside.put(&refused).await? {
+            self.settle(std::iter::once(refused.place()));
+            return Ok(());
+        }
+        self.left.lock().add(refused, waits::now());
+        self.is_left.notify_one();
+        Ok(())
+    }
+
     /// Puts the oldest of the refused messages that were left aside, and settles it. Waits while none is left. If this
     /// future is dropped, the attempt that it awaits goes on in the next call.
     ///
@@ -355,19 +376,12 @@ impl IntakeSource for Kafka {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Refusal)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let Some(message) = self.unsettled.take(message) else { return Ok(()) };
-            let refused = Arc::new(Refused::new(message, &why.to_string()));
-            // While brokers are away, each attempt takes seconds. So `fetch` makes the further attempts: at a shutdown
-            // it is dropped, whereas this call is awaited.
-            let is_first = self.left.lock().is_empty();
-            if is_first && self.aside.put(&refused).await? {
-                self.settle(std::iter::once(refused.place()));
-                return Ok(());
+            for some in messages.chunks(reason::AT_ONCE) {
+                let told = join_all(some.iter().map(|(message, why)| self.put_aside(message, why))).await;
+                told.into_iter().collect::<Result<(), BoxError>>()?;
             }
-            self.left.lock().add(refused, waits::now());
-            self.is_left.notify_one();
             Ok(())
         })
     }

@@ -46,6 +46,8 @@ mod rabbitmq;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 mod reason;
 mod replies;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod spread;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "sqs"))]

@@ -13,7 +13,6 @@ mod breaks;
 mod consumer;
 mod headers;
 mod settings;
-mod spread;
 mod target;
 
 use std::sync::Arc;
@@ -32,11 +31,12 @@ use self::batch::{Batch, Problem};
 use self::breaks::{Breaks, ends_clients};
 use self::consumer::{ACK_WAIT, time_of};
 use self::settings::{batch, too_few};
-use self::spread::{MAX_UNACKNOWLEDGED, Spread};
 use self::target::{Target, connect, find_stream, has_ended};
 use crate::address::Address;
 use crate::error::Error;
 use crate::memory::Memory;
+use crate::reason;
+use crate::spread::{MAX_UNACKNOWLEDGED, Spread};
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -239,6 +239,22 @@ impl Nats {
         Ok(Ok(()))
     }
 
+    /// Puts a refused message into its stream, or gives it back if that does not take it.
+    async fn put_aside(&self, message: &MessageRef, why: &Refusal) {
+        let Some(Delivery { message, .. }) = self.unsettled.take(message) else { return };
+        if !self.refused.is_failing(waits::now()) {
+            let Err(error) = self.refused.put(&self.context(), &self.name, &message, why).await else { return };
+            self.refused.failed(waits::now());
+            tracing::warn!(
+                source = self.name,
+                %error,
+                "a refused message could not be put aside; it is delivered again, and so are those of the next 10 s"
+            );
+        }
+        let after = self.spread.lock().wait(1, PATIENCE, waits::now());
+        give_back(&[message], Some(after)).await;
+    }
+
     /// Ends the request for messages, if there is one, and returns its messages that were not fetched. Call it before
     /// messages are given back: the server would deliver them to the same request again.
     async fn rest(&self) -> Vec<jetstream::Message> {
@@ -367,22 +383,11 @@ impl IntakeSource for Nats {
         })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Refusal)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            let Some(Delivery { message, .. }) = self.unsettled.take(message) else { return Ok(()) };
-            if !self.refused.is_failing(waits::now()) {
-                let Err(error) = self.refused.put(&self.context(), &self.name, &message, why).await else {
-                    return Ok(());
-                };
-                self.refused.failed(waits::now());
-                tracing::warn!(
-                    source = self.name,
-                    %error,
-                    "a refused message could not be put aside; it is delivered again, and so are those of the next 10 s"
-                );
+            for some in messages.chunks(reason::AT_ONCE) {
+                join_all(some.iter().map(|(message, why)| self.put_aside(message, why))).await;
             }
-            let after = self.spread.lock().wait(1, PATIENCE, waits::now());
-            give_back(&[message], Some(after)).await;
             Ok(())
         })
     }

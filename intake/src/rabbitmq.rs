@@ -10,7 +10,7 @@ mod aside;
 mod side;
 mod unreadable;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use self::side::{Outgoing, Side};
 use self::unreadable::{Unreadable, at_the_head, could_not_read};
 use crate::address::Address;
 use crate::error::Error;
+use crate::spread::Spread;
 use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
@@ -46,7 +47,8 @@ const MAX_DELIVERIES: u64 = 15;
 ///
 /// The queue must exist. The source declares two more queues when it needs them: `NAME.refused` holds messages that are
 /// not valid requests, with the reason in the header `x-refused-because`; `NAME.postponed` holds messages for a full lane
-/// for a few seconds, after which the broker puts them back into the queue. `NAME.postponed` is a quorum queue, for which
+/// for a few seconds, after which the broker puts them back into the queue; with more than 4,096 of them the wait is longer,
+/// at most sixteen times as long. `NAME.postponed` is a quorum queue, for which
 /// RabbitMQ 3.10 or later is needed: a message stays in it until the source's queue has taken it back. The copies in
 /// these queues have no property `user_id`, because the broker accepts it from the user of that name only, and no
 /// headers `CC` and `BCC`, by which it would route them to further queues. A refused message never expires. While a
@@ -86,6 +88,8 @@ pub struct RabbitMq {
     to_refused: Arc<Side>,
     to_postponed: Arc<Side>,
     retrying: [tokio::task::JoinHandle<()>; 2],
+    /// The waits of postponed messages.
+    spread: Mutex<Spread>,
     /// The waits before new connections after open ones failed.
     waits: Mutex<Waits>,
     unreadable: Mutex<Unreadable>,
@@ -143,6 +147,7 @@ impl RabbitMq {
             to_refused,
             to_postponed,
             retrying,
+            spread: Mutex::new(Spread::new(waits::now())),
             waits: Mutex::default(),
             unreadable: Mutex::default(),
         };
@@ -230,16 +235,12 @@ impl RabbitMq {
         at.into_iter().fold(intake, Intake::sent_at)
     }
 
-    /// Puts a message into the queue of refused or of postponed messages, now or as soon as that is possible.
-    async fn put_aside(&self, message: &MessageRef, aside: Aside<'_>) {
-        let Some(delivery) = self.unsettled.take(message) else { return };
+    /// A message on its way into the queue of refused or of postponed messages.
+    fn outgoing(&self, message: &MessageRef, aside: &Aside<'_>) -> Option<Outgoing> {
+        let delivery = self.unsettled.take(message)?;
         let (queue, arguments) = aside.queue(&self.queue);
         let properties = aside.properties(&delivery.properties);
-        let side = match aside {
-            Aside::Refused(_) => &self.to_refused,
-            Aside::Later(_) => &self.to_postponed,
-        };
-        side.send(Outgoing { number: message.delivery, delivery, queue, arguments, properties }).await;
+        Some(Outgoing { number: message.delivery, delivery, queue, arguments, properties })
     }
 }
 
@@ -340,9 +341,11 @@ impl IntakeSource for RabbitMq {
         })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Refusal)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            self.put_aside(message, Aside::Refused(why)).await;
+            let refused = messages.iter().filter_map(|(message, why)| self.outgoing(message, &Aside::Refused(why)));
+            let refused: VecDeque<Outgoing> = refused.collect();
+            self.to_refused.send(refused).await;
             Ok(())
         })
     }
@@ -353,10 +356,15 @@ impl IntakeSource for RabbitMq {
 
     fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
+            if !after.is_zero() {
+                let after = self.spread.lock().wait(messages.len(), after, waits::now());
+                let later = messages.iter().filter_map(|message| self.outgoing(message, &Aside::Later(after)));
+                let later: VecDeque<Outgoing> = later.collect();
+                self.to_postponed.send(later).await;
+                return Ok(());
+            }
             for message in messages {
-                if !after.is_zero() {
-                    self.put_aside(message, Aside::Later(after)).await;
-                } else if let Some(delivery) = self.unsettled.take(message) {
+                if let Some(delivery) = self.unsettled.take(message) {
                     let back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
                     // A negative acknowledgement fails only with its connection, and then the broker redelivers the
                     // message.

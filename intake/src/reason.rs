@@ -1,7 +1,11 @@
-//! The reason that is put aside with a refused message.
+//! The reason that is put aside with a refused message, and how many messages are put aside at once.
 
 /// Bytes of the reason; the rest is cut off.
 const LONGEST: usize = 500;
+
+/// The most refused messages that are put aside at once by a broker that takes each by itself.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(crate) const AT_ONCE: usize = 16;
 
 /// The reason without what is cut off.
 pub(crate) fn short(why: &str) -> &str {

@@ -6,14 +6,17 @@
 //! message, and a queue with a redrive policy moves a message away after `maxReceiveCount` deliveries. That is why
 //! messages for a full lane are given back only if the queue has no redrive policy, and held otherwise.
 
+mod aside;
+mod delivery;
 mod place;
 pub(crate) mod problem;
 mod refused;
+#[cfg(test)]
+mod tests;
 mod visibility;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::Client;
@@ -24,6 +27,8 @@ use futures_util::future::join_all;
 use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 
+use self::aside::RefusedQueue;
+use self::delivery::Delivery;
 pub(crate) use self::place::Place;
 use self::place::WAIT_S;
 use self::problem::Problem;
@@ -67,9 +72,7 @@ const SOON: Duration = Duration::from_secs(2);
 pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
-    dead_url: Option<String>,
-    /// Bytes of the largest message of the queue of refused messages, as it said last.
-    most_refused: AtomicUsize,
+    dead: Option<RefusedQueue>,
     max_deliveries: Option<u64>,
     /// Whether the queue has a redrive policy, which moves messages that were received too often.
     has_redrive: bool,
@@ -87,23 +90,6 @@ struct Shared {
     /// Held while visibility timeouts are changed, so that an extension under way cannot undo a message's return to the
     /// queue.
     changing: tokio::sync::Mutex<()>,
-}
-
-#[derive(Clone)]
-struct Delivery {
-    message: Message,
-    /// Whether a round of extensions has found the delivery before, so that the next one extends it.
-    is_old: bool,
-}
-
-impl Delivery {
-    fn receipt(&self) -> &str {
-        self.message.receipt_handle().unwrap_or_default()
-    }
-
-    fn attribute(&self, of: &Of) -> Option<&str> {
-        self.message.attributes()?.get(of).map(String::as_str)
-    }
 }
 
 impl Sqs {
@@ -124,15 +110,16 @@ impl Sqs {
         let Place { queue_url, dead_url, name, max_deliveries, .. } = place;
         let of_queue = attributes(&client, &queue_url).await;
         let of_queue = of_queue.map_err(|problem| Error::new(format!("{name}: {problem}")))?;
-        let mut most_refused = AtomicUsize::new(0);
-        if let Some(dead) = &dead_url {
-            let found = attributes(&client, dead).await;
-            let dead = format!("{name}: the queue of refused messages {dead}");
-            let found = found.map_err(|problem| Error::new(format!("{dead}: {problem}")))?;
-            most_refused = refused::most(&found).into();
-        }
+        let dead = match dead_url {
+            Some(url) => {
+                let place = format!("{name}: the queue of refused messages {url}");
+                let found = RefusedQueue::find(&client, url).await;
+                Some(found.map_err(|problem| Error::new(format!("{place}: {problem}")))?)
+            }
+            None => None,
+        };
         let has_redrive = of_queue.get(&QueueAttributeName::RedrivePolicy).is_some_and(|policy| !policy.is_empty());
-        if !has_redrive && dead_url.is_none() {
+        if !has_redrive && dead.is_none() {
             return Err(Error::new(format!("{name}: {NO_WAY}")));
         }
         let stated = of_queue.get(&QueueAttributeName::VisibilityTimeout).and_then(|stated| stated.parse().ok());
@@ -146,7 +133,7 @@ impl Sqs {
         });
         #[expect(clippy::disallowed_methods, reason = "what is held must stay invisible while nothing is fetched")]
         let extending = tokio::spawn(visibility::extend(shared.clone(), name.clone()));
-        Ok(Sqs { shared, name, dead_url, most_refused, max_deliveries, has_redrive, are_keys_renewed, extending })
+        Ok(Sqs { shared, name, dead, max_deliveries, has_redrive, are_keys_renewed, extending })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is host, port, account and queue. Set a
@@ -184,35 +171,63 @@ impl Sqs {
         self.shared.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), delivery)
     }
 
-    /// Sends a refused message to the queue of refused messages, and then deletes it from the source's queue.
-    async fn put_aside(&self, dead_url: &str, delivery: &Delivery, why: &Refusal) -> Result<(), BoxError> {
-        let shared = &self.shared;
-        let message = &delivery.message;
-        let most = self.most_refused.load(Ordering::Relaxed);
-        let (content, own) = refused::copy(message, &why.to_string(), most)?;
-        let (length, kept) = (message.body().map_or(0, str::len), content.len());
-        if kept < length {
-            tracing::warn!(source = self.name, length, kept, "a refused message is too large to be put aside whole");
-        }
-        let request = shared.client.send_message().queue_url(dead_url);
-        let request = request.message_body(content).set_message_attributes(Some(own));
-        let request = if dead_url.ends_with(".fifo") {
-            let group = delivery.attribute(&Of::MessageGroupId).unwrap_or("refused");
-            request.message_group_id(group).message_deduplication_id(message.message_id().unwrap_or_default())
-        } else {
-            request
+    /// Receives messages, `most` at most. Waits until there is one.
+    ///
+    /// # Errors
+    /// A retry cannot succeed before somebody has changed something.
+    async fn receive_some(&self, most: usize) -> Result<Vec<Message>, BoxError> {
+        let mut waits = Waits::default();
+        let mut fetched = loop {
+            match self.receive(most, WAIT_S).await {
+                Ok(none) if none.is_empty() => waits = Waits::default(),
+                Ok(fetched) => break fetched,
+                Err(Problem { text, is_final: true }) => return Err(text.into()),
+                Err(Problem { text: problem, .. }) => {
+                    let wait = waits.next();
+                    let wait_ms = wait.as_millis() as u64;
+                    tracing::warn!(source = self.name, problem, wait_ms, "the broker is away");
+                    tokio::time::sleep(wait).await;
+                }
+            }
         };
-        let sent = request.send().await.map(drop);
-        let sent = sent.map_err(|error| (problem::text(&error), error.as_service_error().is_some()));
-        let Err((problem, is_answer)) = sent else {
-            self.delete(std::slice::from_ref(delivery)).await;
-            return Ok(());
-        };
-        // The limit of that queue may be lower than it was. The message comes again, and its copy then fits.
-        if is_answer && let Ok(found) = attributes(&shared.client, dead_url).await {
-            self.most_refused.store(refused::most(&found), Ordering::Relaxed);
+        // While each request returns a full batch, the queue holds more messages: double the number of requests, up
+        // to `AT_ONCE` and the room left.
+        let mut requests = 1;
+        let mut is_full = fetched.len() == BATCH;
+        while is_full && most - fetched.len() >= BATCH {
+            requests = (2 * requests).min(AT_ONCE).min((most - fetched.len()) / BATCH);
+            // The messages received so far are not extended yet, so they must not wait for a slow response. SQS
+            // redelivers the messages of a response that comes too late.
+            let receives = (0..requests).map(|_| tokio::time::timeout(SOON, self.receive(BATCH, 0)));
+            for received in join_all(receives).await {
+                // Errors are ignored here: the next call of `fetch` meets a lasting problem again and logs it.
+                let received = received.ok().and_then(Result::ok).unwrap_or_default();
+                is_full &= received.len() == BATCH;
+                fetched.extend(received);
+            }
         }
-        Err(problem.into())
+        Ok(fetched)
+    }
+
+    /// Sends refused messages to the queue of refused messages, and then deletes them from the source's queue.
+    async fn put_aside(&self, dead: &RefusedQueue, refused: Vec<(Delivery, &Refusal)>) {
+        for batch in dead.batches(&self.name, refused) {
+            let sent = dead.send(&self.shared.client, &self.name, batch).await;
+            self.delete(&sent).await;
+        }
+    }
+
+    /// Makes messages visible again after the time `after`. A failure is only logged: their visibility timeout ends.
+    async fn give_back(&self, deliveries: Vec<Delivery>, after: Duration) {
+        let receipts: Vec<String> = deliveries.iter().map(|delivery| delivery.receipt().to_owned()).collect();
+        // A server that does not answer must delay neither the end of the hand-over nor the next extension.
+        let patience = SOON.min(self.shared.extends_every() / 2);
+        let given_back = visibility::give_back(&self.shared, &receipts, after);
+        let answer = tokio::time::timeout(patience, given_back).await;
+        if let Err(problem) = answer.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+            let consequence = "they come again when their visibility timeout is over";
+            tracing::warn!(source = self.name, problem, consequence, "messages could not be given back");
+        }
     }
 
     /// Deletes messages from the queue, which acknowledges them. A failure is only logged: SQS redelivers the message,
@@ -256,37 +271,7 @@ impl IntakeSource for Sqs {
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
-            let most = most.min(MOST);
-            let mut waits = Waits::default();
-            let mut fetched = loop {
-                match self.receive(most, WAIT_S).await {
-                    Ok(none) if none.is_empty() => waits = Waits::default(),
-                    Ok(fetched) => break fetched,
-                    Err(Problem { text, is_final: true }) => return Err(text.into()),
-                    Err(Problem { text: problem, .. }) => {
-                        let wait = waits.next();
-                        let wait_ms = wait.as_millis() as u64;
-                        tracing::warn!(source = self.name, problem, wait_ms, "the broker is away");
-                        tokio::time::sleep(wait).await;
-                    }
-                }
-            };
-            // While each request returns a full batch, the queue holds more messages: double the number of requests, up
-            // to `AT_ONCE` and the room left.
-            let mut requests = 1;
-            let mut is_full = fetched.len() == BATCH;
-            while is_full && most - fetched.len() >= BATCH {
-                requests = (2 * requests).min(AT_ONCE).min((most - fetched.len()) / BATCH);
-                // The messages received so far are not extended yet, so they must not wait for a slow response. SQS
-                // redelivers the messages of a response that comes too late.
-                let receives = (0..requests).map(|_| tokio::time::timeout(SOON, self.receive(BATCH, 0)));
-                for received in join_all(receives).await {
-                    // Errors are ignored here: the next call of `fetch` meets a lasting problem again and logs it.
-                    let received = received.ok().and_then(Result::ok).unwrap_or_default();
-                    is_full &= received.len() == BATCH;
-                    fetched.extend(received);
-                }
-            }
+            let fetched = self.receive_some(most.min(MOST)).await?;
             // Messages are registered for extension only now: if this future is dropped earlier, SQS redelivers them.
             Ok(fetched.into_iter().map(|message| self.hand_over(message)).collect())
         })
@@ -300,15 +285,17 @@ impl IntakeSource for Sqs {
         })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Refusal) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Refusal)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
-            // Without a `dead` queue, SQS delivers the message again whenever its visibility timeout ends, until the
-            // redrive policy moves it.
-            if let Some(delivery) = self.shared.unsettled.take(message)
-                && let Some(dead_url) = &self.dead_url
-                && let Err(error) = self.put_aside(dead_url, &delivery, why).await
-            {
-                tracing::warn!(source = self.name, %error, "a refused message could not be put aside; it is delivered again");
+            // The others stay invisible meanwhile.
+            for some in messages.chunks(BATCH) {
+                let taken = some.iter().filter_map(|(message, why)| Some((self.shared.unsettled.take(message)?, why)));
+                let taken: Vec<(Delivery, &Refusal)> = taken.collect();
+                // Without a `dead` queue, SQS delivers the messages again whenever their visibility timeout ends, until
+                // the redrive policy moves them.
+                if let Some(dead) = &self.dead {
+                    self.put_aside(dead, taken).await;
+                }
             }
             Ok(())
         })
@@ -322,15 +309,8 @@ impl IntakeSource for Sqs {
     fn later<'a>(&'a self, messages: &'a [MessageRef], after: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             let given_back = messages.iter().filter_map(|message| self.shared.unsettled.take(message));
-            let receipts: Vec<String> = given_back.map(|delivery| delivery.receipt().to_owned()).collect();
-            // A server that does not answer must delay neither the end of the hand-over nor the next extension.
-            let patience = SOON.min(self.shared.extends_every() / 2);
-            let given_back = visibility::give_back(&self.shared, &receipts, after);
-            let answer = tokio::time::timeout(patience, given_back).await;
-            if let Err(problem) = answer.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
-                let consequence = "they come again when their visibility timeout is over";
-                tracing::warn!(source = self.name, problem, consequence, "messages could not be given back");
-            }
+            let given_back: Vec<Delivery> = given_back.collect();
+            self.give_back(given_back, after).await;
             Ok(())
         })
     }

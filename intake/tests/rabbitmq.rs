@@ -13,7 +13,7 @@ mod support;
 mod unreadable;
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use integration_client::outbox::IntakeSource;
 use integration_client_intake::{RabbitMq, RabbitMqReplies};
@@ -97,6 +97,7 @@ async fn rabbitmq() {
     bad_messages_are_refused_with_reason().await;
     refused_copy_goes_to_one_queue().await;
     message_for_full_lane_goes_back().await;
+    messages_go_aside_together().await;
     postponed_messages_outlast_full_queue().await;
     message_that_cannot_go_aside_is_kept().await;
     deliveries_are_counted().await;
@@ -208,6 +209,36 @@ async fn message_for_full_lane_goes_back() {
         accepting.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(feeding, looking).0.unwrap(), 3);
+    assert_eq!(server.waiting_messages(queue).await, 0);
+}
+
+/// A confirmation takes a round trip and a sync to the disk. Those of many messages are awaited together.
+async fn messages_go_aside_together() {
+    const MESSAGES: usize = 256;
+    let (server, queue, aside) = (Server::connect().await, "many", "many.postponed");
+    server.empty_queue(queue).await;
+    server.channel.queue_delete(aside.into(), QueueDeleteOptions::default()).await.unwrap();
+    let message = |number: usize| (Some(number.to_string()), line("acme", &format!("/{number}")));
+    server.publish(queue, (0..2 * MESSAGES).map(message)).await;
+    let source = RabbitMq::connect(&format!("{}?queue={queue}", url())).await.unwrap();
+    let mut fetched = Vec::new();
+    while fetched.len() < 2 * MESSAGES {
+        let some = source.fetch(2 * MESSAGES - fetched.len()).await.unwrap();
+        fetched.extend(some.iter().map(|message| message.message().clone()));
+    }
+    let (singly, together) = fetched.split_at(MESSAGES);
+    let after = Duration::from_secs(120);
+    #[expect(clippy::disallowed_methods, reason = "a test measures")]
+    let began = Instant::now();
+    for message in singly {
+        source.later(std::slice::from_ref(message), after).await.unwrap();
+    }
+    let took_singly = began.elapsed();
+    source.later(together, after).await.unwrap();
+    let took_together = began.elapsed() - took_singly;
+    assert!(2 * took_together < took_singly, "{took_together:?}, and one by one {took_singly:?}");
+    wait_until(async || server.waiting_messages(aside).await == 2 * MESSAGES as u32).await;
+    drop(source);
     assert_eq!(server.waiting_messages(queue).await, 0);
 }
 

@@ -111,8 +111,9 @@ impl IntakeSource for Broker {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.refused.lock().unwrap().push((message.id.clone(), why.kind()));
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        let told = messages.iter().map(|(message, why)| (message.id.clone(), why.kind()));
+        self.refused.lock().unwrap().extend(told);
         Box::pin(async { Ok(()) })
     }
 
@@ -389,7 +390,7 @@ impl IntakeSource for LastMessage {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, _: &'a MessageRef, _: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, _: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -173,8 +173,8 @@ impl IntakeSource for Broker {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, _: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        panic!("{why}")
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("{messages:?}")
     }
 }
 

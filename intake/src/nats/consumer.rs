@@ -10,8 +10,8 @@ use async_nats::jetstream::stream::{RetentionPolicy, Stream};
 use integration_client::BoxError;
 
 use super::settings::check;
-use super::spread::MAX_UNACKNOWLEDGED;
 use crate::memory::Memory;
+use crate::spread::MAX_UNACKNOWLEDGED;
 use crate::waits;
 
 /// The time after which the server redelivers the messages of a process that was killed.

@@ -2,8 +2,8 @@
 
 use async_nats::jetstream::consumer::{AckPolicy, Config as ConsumerConfig};
 
-use super::spread::MAX_UNACKNOWLEDGED;
 use crate::error::Error;
+use crate::spread::MAX_UNACKNOWLEDGED;
 
 /// Messages that one pull request asks the server for at most.
 const PREFETCH: usize = 1024;

@@ -13,8 +13,8 @@ const WHY: &str = "refused-because";
 const WAS_CUT: &str = "refused-cut";
 /// Attributes that SQS allows a message.
 const MAX_ATTRIBUTES: usize = 10;
-/// Bytes of the largest message of a queue that does not tell its limit.
-const LONGEST: usize = 262_144;
+/// Bytes of the largest message of a queue that does not tell its limit, and of several messages in one request.
+pub(super) const LONGEST: usize = 262_144;
 
 /// A message's own attributes, by name.
 type Attributes = HashMap<String, MessageAttributeValue>;
@@ -52,7 +52,8 @@ fn text(value: &str) -> Result<MessageAttributeValue, BuildError> {
     MessageAttributeValue::builder().data_type("String").string_value(value).build()
 }
 
-fn size(attributes: &Attributes) -> usize {
+/// Bytes of attributes, as SQS counts them.
+pub(super) fn size(attributes: &Attributes) -> usize {
     let of_attribute = attributes.iter().map(|(name, value)| {
         let text = value.string_value().map_or(0, str::len);
         let bytes = value.binary_value().map(AsRef::<[u8]>::as_ref).map_or(0, <[u8]>::len);

@@ -1,17 +1,18 @@
 //! The hand-over from a source: fetched messages are checked and written together, and acknowledged when they are on the
 //! disk.
 //!
-//! Three calls overlap: the next fetch, the write of what was fetched before, and the acknowledgements of what was
-//! written before that. There is one of each at most, so that a tenant's messages keep their order. A write takes all
-//! that has been fetched since the last one, many messages in one transaction: a sync to the disk costs milliseconds,
-//! however much is written.
+//! Four calls overlap: the next fetch, the write of what was fetched before, the acknowledgements of what was written
+//! before that, and the report of what is put aside. There is one of each at most, so that a tenant's messages keep their
+//! order. A write takes all that has been fetched since the last one, many messages in one transaction: a sync to the
+//! disk costs milliseconds, however much is written.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::deliveries::DeliveryBound;
+use super::report::{Report, SourceReport};
 use super::source::{Content, Intake, IntakeSource};
-use super::write::{CheckedMessage, SourceReport, TOGETHER, Written, write_all};
+use super::write::{CheckedMessage, TOGETHER, Written, write_all};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::accept::Origin;
@@ -24,7 +25,7 @@ const IN_HAND: usize = 2 * TOGETHER;
 const BYTES_IN_HAND: usize = 16 << 20;
 /// The assumed size of a message before any was fetched.
 const FIRST_SIZE: usize = 64 << 10;
-/// How long a hand-over that has been shut down waits for one report to its source, whose broker may be away.
+/// How long a hand-over that has been shut down waits for a report to its source, whose broker may be away.
 const LAST_REPORT: Duration = Duration::from_secs(10);
 
 /// A write in progress.
@@ -83,7 +84,7 @@ impl Outbox {
         let (can_postpone, bound) = (source.can_postpone(), DeliveryBound::of(source, outbox));
         source.begin(outbox.store.limits.keep_seen);
         let (mut new, mut is_over) = (0, false);
-        let (mut held, mut told, mut telling) = (VecDeque::new(), SourceReport::default(), 0);
+        let (mut held, mut told) = (VecDeque::new(), SourceReport::default());
         // The messages beyond the bound of deliveries that are given back.
         let mut handled = Vec::new();
         // The error with which the hand-over ends, when what is in the store has been acknowledged.
@@ -98,11 +99,13 @@ impl Outbox {
         let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
         let mut judge: Option<BoxFuture<'_, Result<Vec<Intake>, Error>>> = None;
         let mut write: Option<Write<'_>> = None;
-        let mut tell: Option<BoxFuture<'_, Result<(), BoxError>>> = None;
-        // Until when the report that is under way is awaited, and whether one has taken too long.
-        let (mut tell_until, mut is_silent): (Option<Time>, bool) = (None, false);
+        // The acknowledgements, and what is put aside.
+        let (mut acknowledge, mut aside): (Option<Report<'_>>, Option<Report<'_>>) = (None, None);
+        // Whether a report has taken too long.
+        let mut is_silent = false;
         loop {
             let (writing, bytes) = write.as_ref().map_or((0, 0), |write| (write.count, write.bytes));
+            let telling: usize = acknowledge.iter().chain(&aside).map(|report| report.count).sum();
             let in_hand = held.len() + writing + told.len() + telling;
             let bytes_left = BYTES_IN_HAND.saturating_sub(bytes + bytes_of(&held));
             if fetch.is_none() && judge.is_none() && !is_over && in_hand < IN_HAND && bytes_left > 0 {
@@ -130,16 +133,24 @@ impl Outbox {
             // After a report that took too long only acknowledgements are tried. What is not told is delivered again, and
             // recognised if it is in the store.
             if is_silent {
-                told = SourceReport { taken: std::mem::take(&mut told.taken), ..SourceReport::default() };
+                told = told.acknowledgements();
             }
-            if tell.is_none() && told.len() > 0 {
-                telling = told.len();
-                tell = Some(Box::pin(std::mem::take(&mut told).tell(source)));
+            if acknowledge.is_none() {
+                acknowledge = Report::begin(told.acknowledgements(), source);
             }
-            if is_stopped && tell.is_some() {
-                tell_until.get_or_insert_with(|| clock.now() + LAST_REPORT);
+            if aside.is_none() {
+                // Acknowledgements that wait for those under way are no part of it.
+                let waiting = told.acknowledgements();
+                aside = Report::begin(std::mem::replace(&mut told, waiting), source);
             }
-            let has_work = fetch.is_some() || judge.is_some() || write.is_some() || tell.is_some();
+            if is_stopped {
+                for report in acknowledge.iter_mut().chain(&mut aside) {
+                    report.until.get_or_insert_with(|| clock.now() + LAST_REPORT);
+                }
+            }
+            let is_telling = acknowledge.is_some() || aside.is_some();
+            let earliest = acknowledge.iter().chain(&aside).filter_map(|report| report.until).min();
+            let has_work = fetch.is_some() || judge.is_some() || write.is_some() || is_telling;
             if !has_work && (held.is_empty() || is_ending) {
                 return failure.or(lost).map_or(Ok(new), Err);
             }
@@ -150,17 +161,23 @@ impl Outbox {
                     drop(stopped);
                     (is_over, fetch) = (true, None);
                 }
-                Some(result) = async { Some(tell.as_mut()?.await) }, if tell.is_some() => {
-                    (tell, telling, tell_until) = (None, 0, None);
+                Some(result) = async { Some(acknowledge.as_mut()?.done.as_mut().await) }, if acknowledge.is_some() => {
+                    acknowledge = None;
                     result.map_err(broken)?;
                 }
-                () = until(tell_until, clock) => {
+                Some(result) = async { Some(aside.as_mut()?.done.as_mut().await) }, if aside.is_some() => {
+                    aside = None;
+                    result.map_err(broken)?;
+                }
+                () = until(earliest, clock) => {
+                    let is_late = |report: &mut Report<'_>| report.until.is_some() && report.until <= earliest;
+                    let late = [acknowledge.take_if(is_late), aside.take_if(is_late)];
                     tracing::warn!(
                         source = source.name(),
-                        messages = telling,
+                        messages = late.iter().flatten().map(|report| report.count).sum::<usize>(),
                         "the source does not take the last report; its messages are delivered again"
                     );
-                    (tell, telling, tell_until, is_silent) = (None, 0, None, true);
+                    is_silent = true;
                 }
                 Some(result) = async { Some(write.as_mut()?.done.as_mut().await) }, if write.is_some() => {
                     write = None;

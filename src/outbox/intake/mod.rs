@@ -5,6 +5,7 @@ mod feed;
 mod fingerprint;
 mod line;
 mod parts;
+mod report;
 mod room;
 mod source;
 mod table;

@@ -127,9 +127,9 @@ impl Intake {
 /// [`Store::keep_seen`](crate::store::Store::keep_seen) says. A different request with the id of such a message is
 /// [refused](Self::refused) with [`ErrorKind::KeyReused`](crate::ErrorKind::KeyReused).
 ///
-/// One call of each method is under way at a time. A call of [`fetch`](Self::fetch) overlaps with one of
-/// [`taken`](Self::taken), [`refused`](Self::refused) or [`later`](Self::later), and no call overlaps with
-/// [`ended`](Self::ended).
+/// One call of each method is under way at a time. A call of [`fetch`](Self::fetch), one of [`taken`](Self::taken), and
+/// one of [`refused`](Self::refused) or [`later`](Self::later) overlap, so that acknowledgements do not wait for messages
+/// that are put aside. No call overlaps with [`ended`](Self::ended).
 pub trait IntakeSource: Send + Sync {
     /// The name of the source, in which message ids are unique: for example the name of the broker and of the queue or
     /// topic. The name must be the same in every process and at every start. Two sources with the same name must not
@@ -159,12 +159,12 @@ pub trait IntakeSource: Send + Sync {
     /// [`Outbox::feed_from`](crate::outbox::Outbox::feed_from) ends with this error.
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// The client calls this for a message that can never be accepted, for the reason `why`. The source should put it
+    /// The client calls this for messages that can never be accepted, each with the reason. The source should put them
     /// where somebody will look, for example into the broker's queue of dead letters. A full outbox is no such reason.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// Whether the source can postpone a message with [`later`](Self::later). `false` unless implemented.
     ///

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::deliveries::DeliveryBound;
 use super::parts::{BYTES_TOGETHER, Parts, Rejected};
+use super::report::SourceReport;
 use super::room::{Room, place};
 use super::source::{IntakeSource, MessageRef};
-use crate::BoxError;
 use crate::clock::Time;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::outbox::OutboxState;
@@ -21,8 +21,6 @@ use crate::store::{Size, intake, is_down};
 pub(super) const TOGETHER: usize = 1024;
 /// The wait before the client checks again whether a full outbox has room, or a store can be written.
 const FULL: Duration = Duration::from_millis(500);
-/// How long a message for a full lane is postponed, if its source can do so.
-const POSTPONE: Duration = Duration::from_secs(5);
 
 /// A message that has passed all checks.
 pub(super) struct CheckedMessage {
@@ -48,39 +46,6 @@ impl CheckedMessage {
     pub(super) fn new(message: MessageRef, deliveries: u64, job: NewJob) -> CheckedMessage {
         let progress = Progress { message, deliveries, is_unknown: false, place: 0, overtaken_at: None };
         CheckedMessage { progress, job }
-    }
-}
-
-/// The results to report to the source.
-#[derive(Default)]
-pub(super) struct SourceReport {
-    pub(super) taken: Vec<MessageRef>,
-    pub(super) refused: Vec<(MessageRef, Error)>,
-    /// Messages without room in the outbox: the source delivers them again after [`POSTPONE`].
-    pub(super) later: Vec<MessageRef>,
-    /// Messages returned because the hand-over ends: another process may take them at once.
-    pub(super) back: Vec<MessageRef>,
-}
-
-impl SourceReport {
-    pub(super) fn len(&self) -> usize {
-        self.taken.len() + self.refused.len() + self.later.len() + self.back.len()
-    }
-
-    pub(super) async fn tell(self, source: &dyn IntakeSource) -> Result<(), BoxError> {
-        if !self.taken.is_empty() {
-            source.taken(&self.taken).await?;
-        }
-        for (message, why) in &self.refused {
-            tracing::warn!(source = source.name(), message = message.id, %why, "a message was refused");
-            source.refused(message, why).await?;
-        }
-        for (messages, after) in [(self.later, POSTPONE), (self.back, Duration::ZERO)] {
-            if !messages.is_empty() {
-                source.later(&messages, after).await?;
-            }
-        }
-        Ok(())
     }
 }
 

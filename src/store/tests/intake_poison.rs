@@ -84,8 +84,9 @@ impl IntakeSource for Messages {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.refused.lock().unwrap().push((message.id.clone(), why.kind(), why.to_string()));
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        let told = messages.iter().map(|(message, why)| (message.id.clone(), why.kind(), why.to_string()));
+        self.refused.lock().unwrap().extend(told);
         Box::pin(async { Ok(()) })
     }
 

@@ -62,8 +62,8 @@ impl IntakeSource for Once {
         Box::pin(async { Ok(()) })
     }
 
-    fn refused<'a>(&'a self, message: &'a MessageRef, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        panic!("{}: {why}", message.id)
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("{messages:?}")
     }
 }
 

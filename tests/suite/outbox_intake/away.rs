@@ -1,4 +1,4 @@
-//! The end of a hand-over while the broker is away.
+//! Reports that the broker does not take, or takes late.
 
 use super::*;
 
@@ -23,7 +23,7 @@ impl IntakeSource for Away {
         Box::pin(std::future::pending())
     }
 
-    fn refused<'a>(&'a self, _: &'a MessageRef, _: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn refused<'a>(&'a self, _: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(std::future::pending())
     }
 
@@ -49,4 +49,64 @@ async fn shutdown_ends_while_broker_is_away() {
     let both = async { tokio::join!(feeding, stopping) };
     let (fed, ()) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("it ends");
     assert_eq!((fed.unwrap(), source.told.load(Relaxed), source.ended.load(Relaxed)), (2, 1, 1));
+}
+
+/// A source that never ends to postpone messages. It delivers one message at a time, and the last one when it postpones.
+struct Slow {
+    broker: Broker,
+    postpones: AtomicBool,
+}
+
+impl IntakeSource for Slow {
+    fn name(&self) -> &str {
+        self.broker.name()
+    }
+
+    fn fetch(&self, _: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        Box::pin(async move {
+            let is_last = self.broker.messages.lock().unwrap().len() == 1;
+            while is_last && !self.postpones.load(Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.broker.fetch(1).await
+        })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.broker.taken(messages)
+    }
+
+    fn refused<'a>(&'a self, messages: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.broker.refused(messages)
+    }
+
+    fn can_postpone(&self) -> bool {
+        true
+    }
+
+    fn later<'a>(&'a self, _: &'a [MessageRef], _: Duration) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.postpones.store(true, Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgement_waits_for_no_postponed_message() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
+    let client = client(&transport, &store).build().await.unwrap();
+    let all = [("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c")];
+    let broker = Broker { never_ends: true, ..broker("orders", &all) };
+    let source = Slow { broker, postpones: AtomicBool::new(false) };
+    let looking = async {
+        while source.broker.taken_ids() != ["1", "3"] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let looked = async {
+        tokio::select! {
+            fed = client.outbox().feed_from(&source) => panic!("it ended: {fed:?}"),
+            () = looking => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looked).await.expect("the other tenant's message is acknowledged");
 }

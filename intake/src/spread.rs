@@ -1,4 +1,4 @@
-//! The wait of postponed messages: the more there are, the longer it is, so that their deliveries never keep the server and
+//! The wait of postponed messages: the more there are, the longer it is, so that their deliveries never keep the broker and
 //! this process busy. All wait for the same time, so that none is at a disadvantage. Pure.
 
 use std::time::{Duration, Instant};
@@ -9,10 +9,11 @@ const AT_ONCE: usize = 4096;
 const LONGEST: u32 = 16;
 
 /// The most messages that the server allows to be unacknowledged, postponed ones included: as many as one wait spreads.
-pub(super) const MAX_UNACKNOWLEDGED: i64 = AT_ONCE as i64 * LONGEST as i64;
+#[cfg(feature = "nats")]
+pub(crate) const MAX_UNACKNOWLEDGED: i64 = AT_ONCE as i64 * LONGEST as i64;
 
 /// Counts the messages that were postponed during one wait. Each postponed message is among them once.
-pub(super) struct Spread {
+pub(crate) struct Spread {
     since: Instant,
     count: usize,
     /// The wait as a multiple of the shortest.
@@ -20,12 +21,12 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    pub(super) fn new(now: Instant) -> Spread {
+    pub(crate) fn new(now: Instant) -> Spread {
         Spread { since: now, count: 0, factor: 1 }
     }
 
     /// The wait of `messages` that are postponed now.
-    pub(super) fn wait(&mut self, messages: usize, shortest: Duration, now: Instant) -> Duration {
+    pub(crate) fn wait(&mut self, messages: usize, shortest: Duration, now: Instant) -> Duration {
         let round = shortest.saturating_mul(self.factor);
         let elapsed = now.saturating_duration_since(self.since);
         if elapsed >= round {
