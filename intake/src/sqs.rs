@@ -28,7 +28,7 @@ use integration_client::outbox::{Intake, IntakeSource, MessageRef};
 use integration_client::{BoxError, BoxFuture, Error as Refusal};
 
 use self::aside::RefusedQueue;
-use self::delivery::Delivery;
+use self::delivery::{Delivery, without_held};
 pub(crate) use self::place::Place;
 use self::place::WAIT_S;
 use self::problem::Problem;
@@ -66,6 +66,9 @@ const SOON: Duration = Duration::from_secs(2);
 ///
 /// A message that comes again after more than 25 deliveries and a last try without an end is refused; `max_deliveries` in
 /// the URL states another number, or 0 for no bound.
+///
+/// A message that SQS delivers again while the source holds it is handed over once. SQS does so 12 hours after it delivered
+/// the message, because it keeps no message back for longer.
 ///
 /// Drop the source when `feed_from` has ended: the messages that it still holds stay invisible for as long as it
 /// exists.
@@ -271,9 +274,14 @@ impl IntakeSource for Sqs {
 
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
         Box::pin(async move {
-            let fetched = self.receive_some(most.min(MOST)).await?;
-            // Messages are registered for extension only now: if this future is dropped earlier, SQS redelivers them.
-            Ok(fetched.into_iter().map(|message| self.hand_over(message)).collect())
+            loop {
+                let received = self.receive_some(most.min(MOST)).await?;
+                // Messages are registered for extension only now: if this future is dropped earlier, SQS redelivers them.
+                let new = without_held(&self.shared.unsettled, received);
+                if !new.is_empty() {
+                    return Ok(new.into_iter().map(|message| self.hand_over(message)).collect());
+                }
+            }
         })
     }
 

@@ -45,7 +45,7 @@ impl<D> Unsettled<D> {
     }
 
     /// Whether the delivery with this number was not taken yet.
-    #[cfg(feature = "nats")]
+    #[cfg(any(feature = "nats", feature = "sqs"))]
     pub(crate) fn holds(&self, number: u64) -> bool {
         self.inner.lock().1.contains_key(&number)
     }

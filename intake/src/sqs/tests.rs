@@ -98,8 +98,30 @@ async fn read(stream: &mut TcpStream) -> Option<(String, String)> {
     }
 }
 
+/// The response with one message.
+fn one(id: &str, receipt: &str) -> String {
+    format!(r#"{{"Messages":[{{"MessageId":"{id}","ReceiptHandle":"{receipt}","Body":"{{}}"}}]}}"#)
+}
+
 fn done() -> Vec<String> {
     vec![r#"{"Successful":[],"Failed":[]}"#.to_owned()]
+}
+
+#[tokio::test]
+async fn held_message_is_handed_over_once() {
+    let received = vec![one("1", "old"), one("1", "new"), one("2", "other")];
+    let server = Server::with(vec![("ReceiveMessage", received), ("DeleteMessageBatch", done())]).await;
+    let source = server.source();
+    let test = async {
+        let first = source.fetch(5).await.unwrap();
+        let second = source.fetch(5).await.unwrap();
+        let ids: Vec<&str> = first.iter().chain(&second).map(|intake| intake.message().id.as_str()).collect();
+        assert_eq!(ids, ["1", "2"], "the message that came again is held already");
+        source.taken(&[first[0].message().clone()]).await.unwrap();
+    };
+    server.beside(test).await;
+    let deleted = server.asked("DeleteMessageBatch").remove(0);
+    assert!(deleted.contains(r#""ReceiptHandle":"new""#) && !deleted.contains("old"), "{deleted}");
 }
 
 #[tokio::test]

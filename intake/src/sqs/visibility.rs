@@ -21,6 +21,7 @@ impl Shared {
 /// Extends the visibility timeouts of all messages that the source holds. Runs until it is aborted.
 pub(super) async fn extend(shared: Arc<Shared>, name: String) {
     let every = shared.extends_every();
+    let mut before: Option<String> = None;
     loop {
         tokio::time::sleep(every).await;
         // A request that hangs must not delay the next round, or all held messages would become visible meanwhile.
@@ -28,21 +29,32 @@ pub(super) async fn extend(shared: Arc<Shared>, name: String) {
             Ok(answer) => answer.err(),
             Err(_) => Some(format!("no answer within {every:?}")),
         };
-        if let Some(problem) = problem {
+        // A problem that lasts is said once.
+        if let Some(problem) = problem.as_ref().filter(|problem| before.as_ref() != Some(*problem)) {
             tracing::warn!(source = name, problem, "messages could not be kept back; they may be delivered again");
         }
+        before = problem;
     }
 }
 
 async fn extend_old(shared: &Shared) -> Result<(), String> {
     let _changing = shared.changing.lock().await;
-    let mut old = Vec::new();
-    shared.unsettled.for_each(|_, delivery| {
+    let (mut numbers, mut receipts) = (Vec::new(), Vec::new());
+    shared.unsettled.for_each(|number, delivery| {
         if std::mem::replace(&mut delivery.is_old, true) {
-            old.push(delivery.receipt().to_owned());
+            numbers.push(number);
+            receipts.push(delivery.receipt().to_owned());
         }
     });
-    change(shared, &old, shared.invisible_s).await
+    let failed = change(shared, &receipts, shared.invisible_s).await?;
+    // A message that was settled meanwhile is deleted.
+    let is_held = |place: usize| numbers.get(place).is_some_and(|number| shared.unsettled.holds(*number));
+    match failed.into_iter().find(|(place, _)| is_held(*place)) {
+        Some((_, code)) => Err(format!(
+            "the server does not extend their visibility timeout ({code}); SQS keeps no message back for more than 12 hours"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Makes messages visible again after the time `after`. The caller has removed them from the unsettled deliveries, so
@@ -50,20 +62,24 @@ async fn extend_old(shared: &Shared) -> Result<(), String> {
 pub(super) async fn give_back(shared: &Shared, receipts: &[String], after: Duration) -> Result<(), String> {
     let after_s = after.as_millis().div_ceil(1000).min(MAX_INVISIBLE_S as u128) as i32;
     let _changing = shared.changing.lock().await;
-    change(shared, receipts, after_s).await
+    change(shared, receipts, after_s).await.map(drop)
 }
 
-/// Sets the visibility timeout of messages. Failures of single messages are ignored: they were deleted, or became
-/// visible, meanwhile.
-async fn change(shared: &Shared, receipts: &[String], invisible_s: i32) -> Result<(), String> {
-    let requests = receipts.chunks(BATCH).map(|batch| async {
-        let entries = batch.iter().enumerate().map(|(number, receipt)| {
-            let entry = Change::builder().id(number.to_string()).receipt_handle(receipt);
+/// Sets the visibility timeout of messages. Returns the places of those for which that failed, and the server's codes:
+/// they were deleted, or became visible, meanwhile, or are older than SQS keeps messages back.
+async fn change(shared: &Shared, receipts: &[String], invisible_s: i32) -> Result<Vec<(usize, String)>, String> {
+    let requests = receipts.chunks(BATCH).enumerate().map(|(number, batch)| async move {
+        let entries = batch.iter().enumerate().map(|(place, receipt)| {
+            let entry = Change::builder().id((number * BATCH + place).to_string()).receipt_handle(receipt);
             entry.visibility_timeout(invisible_s).build()
         });
         let entries = entries.collect::<Result<Vec<Change>, _>>().map_err(|error| error.to_string())?;
         let request = shared.client.change_message_visibility_batch().queue_url(&shared.queue_url);
-        request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))
+        let told = request.set_entries(Some(entries)).send().await.map_err(|error| problem::text(&error))?;
+        let failed = told.failed().iter();
+        let failed = failed.filter_map(|failed| Some((failed.id().parse::<usize>().ok()?, failed.code().to_owned())));
+        Ok::<Vec<(usize, String)>, String>(failed.collect())
     });
-    join_all(requests).await.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+    let told = join_all(requests).await.into_iter().collect::<Result<Vec<_>, String>>()?;
+    Ok(told.into_iter().flatten().collect())
 }
