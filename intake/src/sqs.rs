@@ -70,8 +70,8 @@ const SOON: Duration = Duration::from_secs(2);
 /// A message that SQS delivers again while the source holds it is handed over once. SQS does so 12 hours after it delivered
 /// the message, because it keeps no message back for longer.
 ///
-/// Drop the source when `feed_from` has ended: the messages that it still holds stay invisible for as long as it
-/// exists.
+/// When `feed_from` ends, the messages that the source holds become visible again. If its future is dropped, drop the source
+/// too: until then they stay invisible.
 pub struct Sqs {
     shared: Arc<Shared>,
     name: String,
@@ -321,6 +321,12 @@ impl IntakeSource for Sqs {
             self.give_back(given_back, after).await;
             Ok(())
         })
+    }
+
+    /// With a redrive policy the source holds the messages without room until here. Left invisible, they would delay other
+    /// processes, and in a FIFO queue all messages of their groups.
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.give_back(self.shared.unsettled.take_all(), Duration::ZERO).await })
     }
 
     fn max_deliveries(&self) -> Option<u64> {

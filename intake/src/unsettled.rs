@@ -31,7 +31,7 @@ impl<D> Unsettled<D> {
     }
 
     /// Removes and returns all deliveries, in the order of their numbers.
-    #[cfg(feature = "nats")]
+    #[cfg(any(feature = "nats", feature = "sqs"))]
     pub(crate) fn take_all(&self) -> Vec<D> {
         let mut all: Vec<(u64, D)> = self.inner.lock().1.drain().collect();
         all.sort_unstable_by_key(|(number, _)| *number);

@@ -124,6 +124,30 @@ async fn held_message_is_handed_over_once() {
     assert!(deleted.contains(r#""ReceiptHandle":"new""#) && !deleted.contains("old"), "{deleted}");
 }
 
+/// The queue has a redrive policy, by which messages without room are held.
+#[tokio::test]
+async fn end_gives_back_what_is_held() {
+    let received = vec![one("1", "first"), one("2", "second"), one("3", "third")];
+    let visible = "ChangeMessageVisibilityBatch";
+    let server =
+        Server::with(vec![("ReceiveMessage", received), ("DeleteMessageBatch", done()), (visible, done())]).await;
+    let source = server.source();
+    let test = async {
+        let first = source.fetch(5).await.unwrap();
+        source.fetch(5).await.unwrap();
+        source.fetch(5).await.unwrap();
+        source.taken(&[first[0].message().clone()]).await.unwrap();
+        source.ended().await;
+        source.ended().await;
+    };
+    server.beside(test).await;
+    let given_back = server.asked(visible);
+    assert_eq!(given_back.len(), 1, "all in one request");
+    assert!(!source.can_postpone() && !given_back[0].contains("first"), "{given_back:?}");
+    assert!(given_back[0].contains("second") && given_back[0].contains("third"), "{given_back:?}");
+    assert_eq!(given_back[0].matches(r#""VisibilityTimeout":0"#).count(), 2, "{given_back:?}");
+}
+
 #[tokio::test]
 async fn refused_messages_are_sent_together() {
     // The queue of refused messages takes all of the first request but the message with number 3.
