@@ -114,6 +114,7 @@ async fn sqs_queues() {
     messages_for_full_lane_come_again().await;
     deliveries_are_counted().await;
     held_messages_stay_invisible().await;
+    end_gives_back_held_messages().await;
     replies_go_to_queue().await;
     keys_come_from_service_of_container().await;
     killed_workers_and_paused_broker_lose_nothing().await;
@@ -231,6 +232,24 @@ async fn held_messages_stay_invisible() {
         accepting.shutdown(Duration::from_secs(5)).await;
     };
     assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 2);
+}
+
+/// Messages that stay invisible after the end would wait for the visibility timeout, five minutes here.
+async fn end_gives_back_held_messages() {
+    Queue::create("ended-moved", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:ended-moved","maxReceiveCount":"9"}"#;
+    let attributes = [(Attribute::RedrivePolicy, policy), (Attribute::VisibilityTimeout, "300")];
+    let queue = Queue::create("ended", &attributes).await;
+    queue.send([line("acme", "/first"), line("acme", "/second")]).await;
+    let accepting = support::accepting_client(&store_path("sqs-ended"), |store| store.max_lane_backlog(1)).await;
+    // The source still exists, as in a program that goes on.
+    let source = Sqs::connect(&url("ended")).await.unwrap();
+    let looking = async {
+        wait_until(async || queue.message_counts().await == (0, 1)).await;
+        accepting.shutdown(Duration::from_secs(5)).await;
+    };
+    assert_eq!(tokio::join!(accepting.outbox().feed_from(&source), looking).0.unwrap(), 1);
+    assert_eq!(queue.message_counts().await, (1, 1), "the held message is visible");
 }
 
 async fn replies_go_to_queue() {

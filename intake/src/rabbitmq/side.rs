@@ -354,9 +354,9 @@ mod tests {
         let mut put = Vec::new();
         for _ in 0..5 {
             let group = left.next(1, |_| 1);
-            match group[..] {
-                [0] => left.failed(group, true),
-                _ => put.extend(group),
+            match group == [0] {
+                true => left.failed(group, true),
+                false => put.extend(group),
             }
         }
         assert_eq!((put, left.takes_new(), left.is_empty()), (vec![1, 2], true, false));
