@@ -97,7 +97,8 @@ pub(super) struct Side {
     is_left: Notify,
 }
 
-/// An open connection, and its channel unless a confirmation is missing on it.
+/// An open connection, and its channel unless a confirmation is missing on it. The channel is taken out while a group is
+/// under way, so that it is closed if the future of the group is dropped.
 struct Open {
     connection: Connection,
     channel: Option<Channel>,
@@ -275,13 +276,13 @@ impl Side {
                 let sent = channel.basic_publish("".into(), queue.as_str().into(), publish, &delivery.data, properties);
                 confirms.push(sent.await?);
             }
-            Ok::<_, BoxError>(confirms)
+            Ok::<_, BoxError>((channel, confirms))
         };
         let no_answer = || BoxError::from("no answer within 10 s");
         let published = tokio::time::timeout(PATIENCE, publishing).await.unwrap_or_else(|_| Err(no_answer()));
         let (mut is_stored, mut problem) = (Vec::new(), None);
         match published {
-            Ok(confirms) => {
+            Ok((channel, confirms)) => {
                 let told = confirms.into_iter().map(|confirm| tokio::time::timeout(PATIENCE, confirm));
                 let said = join_all(told).await.into_iter().map(|told| match told {
                     Ok(Ok(Confirmation::Ack(None))) => Said::Stored,
@@ -298,21 +299,22 @@ impl Side {
                 });
                 let said: Vec<Said> = said.collect();
                 is_stored = stored(&said);
+                if let Some(open) = open.as_mut().filter(|_| !is_stored.contains(&false)) {
+                    open.channel = Some(channel);
+                }
             }
             Err(error) => problem = Some(error),
         }
-        if is_stored.is_empty() || is_stored.contains(&false) {
-            match open.as_mut() {
-                // A blocked connection is kept, because the next one would learn that it is blocked only after it has
-                // sent more copies, which the broker would take when its alarm ends.
-                Some(open) if open.connection.status().blocked() => open.channel = None,
-                _ => *open = None,
-            }
+        // A blocked connection is kept, because the next one would learn that it is blocked only after it has sent more
+        // copies, which the broker would take when its alarm ends.
+        let is_kept = open.as_ref().is_some_and(|open| open.channel.is_some() || open.connection.status().blocked());
+        if !is_kept {
+            *open = None;
         }
         (is_stored, problem)
     }
 
-    /// The open channel, or a new one on which the queue of `message` is declared if there is none.
+    /// Takes the open channel out, or opens one and declares the queue of `message` on it.
     async fn channel(&self, open: &mut Option<Open>, message: &Outgoing) -> Result<Channel, BoxError> {
         if open.as_ref().is_some_and(|open| !open.connection.status().connected()) {
             *open = None;
@@ -329,15 +331,14 @@ impl Side {
         if open.connection.status().blocked() {
             return Err("the broker takes no messages: it has an alarm of memory or disk".into());
         }
-        if let Some(channel) = open.channel.as_ref().filter(|channel| channel.status().connected()) {
-            return Ok(channel.clone());
+        if let Some(channel) = open.channel.take().filter(|channel| channel.status().connected()) {
+            return Ok(channel);
         }
         let channel = open.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let Outgoing { queue, arguments, .. } = message;
         let declared = channel.queue_declare(queue.as_str().into(), QueueDeclareOptions::durable(), arguments.clone());
         declared.await.map_err(|error| aside::not_declared(queue, error))?;
-        open.channel = Some(channel.clone());
         Ok(channel)
     }
 }
