@@ -183,6 +183,7 @@ async fn post_left_in_its_answer_is_not_repeated() {
         ("200 OK\r\ncontent-length: 10\r\n\r\nhello", true),
         ("201 Created\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", true),
         ("200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\ncontent-length: 10\r\n\r\nhello", false),
+        ("200 OK\r\ncontent-type: application/x-ndjson\r\ncontent-length: 10\r\n\r\nhello", false),
         ("400 Bad Request\r\ncontent-length: 10\r\n\r\nhello", false),
     ] {
         let answer = format!("HTTP/1.1 {head}").into_bytes();
