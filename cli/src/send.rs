@@ -36,12 +36,12 @@ the store's jobs: what runs and other calls with that store have sent counts,
 and if a run is working on it, the run sends it. Other jobs that wait in the
 store are left alone.
 
-Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above) or a
-redirect (none is followed; 303 and 304 are 0), or
-refused it until the request was given up, or the job is a dead letter whose
-reason is not `ambiguous`, or was cancelled, 2 it could not be sent, 3 the
-vendor may have acted on it or has acted, but there is no response (the time ran
-out, the connection broke) or it could not be printed (the disk is full), or
+Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above) or
+a redirect (none is followed; 303 and 304 are 0), or refused it until the
+request was given up, or the job is a dead letter whose reason is not
+`ambiguous`, or was cancelled, 2 it could not be sent, 3 the vendor may have
+acted on it or has acted, but there is no response (the time ran out, the
+connection broke) or it could not be printed (the disk is full), or
 interrupted, or a job whose end is not known: what is known of the request is
 said on standard error. With 3, read that before you send it again. A closed
 pipe does not change the exit code.";

@@ -212,7 +212,7 @@ async fn faulty_bodies_are_errors() {
 struct SlowBody {
     pause: Duration,
     left: u32,
-    next: Option<Pin<Box<tokio::time::Sleep>>>,
+    next: Option<Pin<Box<Sleep>>>,
 }
 
 impl HttpBody for SlowBody {
