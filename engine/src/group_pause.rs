@@ -128,6 +128,12 @@ impl Engine {
         }
     }
 
+    /// Ends the pause of a group because an operator resumed one of its lanes in another engine. A lane that has a pause of
+    /// its own from it keeps that.
+    pub fn forget_group(&mut self, group: Group<'_>) {
+        self.group_pauses.forget(group.hash(self.lanes.hasher()));
+    }
+
     /// Drops the pauses of groups that are over and whose witness need not be remembered any more.
     pub(super) fn sweep_groups(&mut self) {
         self.group_pauses.sweep(self.now);

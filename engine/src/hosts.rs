@@ -61,6 +61,13 @@ impl Engine {
         !self.is_of_endpoint(origin, target) && holder.is_some_and(|shared| matches!(shared.hosts, Hosts::One(_)))
     }
 
+    /// Whether the vendor's own host answers all requests that the limit counts, or the limit is the lane's own.
+    pub(super) fn is_of_the_vendors_host(&self, origin: &Origin, target: Target) -> bool {
+        let Target::Shared(place, _) = target else { return true };
+        let holder = origin.holders.get(place).and_then(|holder| self.lanes.holder(*holder));
+        holder.is_some_and(|shared| shared.hosts == Hosts::OfVendor)
+    }
+
     /// Bounds what a report in a response to this permit has just established for the other lanes of the limit. The
     /// permit's own lane waits for as long as the report says.
     pub(super) fn bound_report(

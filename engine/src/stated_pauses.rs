@@ -2,12 +2,14 @@
 //! process's are put back.
 //!
 //! The pause of a limit that lanes share is reported as it is in force, after the bound on what one tenant's responses stop
-//! (`max_shared_pause`): put back, it stops the others no longer than that.
+//! (`max_shared_pause`): put back, it stops the others no longer than that. Where tenants chose the host, the pause is
+//! reported as the lane's alone, and none is put back: the next process may meet a tenant at another host first.
 
 use std::sync::Arc;
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::holder::Hosts;
 use super::keys::LaneKey;
 use super::notices::Noticed;
 use super::origin::{Origin, Target};
@@ -83,8 +85,12 @@ impl Engine {
             let Some(shared) = self.lanes.holder(holder) else { continue };
             for (cell, spec) in shared.cells.iter().zip(shared.specs.iter()) {
                 let (Some(throttle), Some(of)) = (cell.throttle(), name_of(plan, spec.endpoint)) else { continue };
-                for pause in throttle.stated(now, &cell.pace(&spec.spec)) {
-                    add(who, Some((spec.spec.name.clone(), of.clone())), pause);
+                for (hash, until) in throttle.stated(now, &cell.pace(&spec.spec)) {
+                    if shared.hosts == Hosts::OfVendor {
+                        add(who, Some((spec.spec.name.clone(), of.clone())), (hash, until));
+                    } else {
+                        add(Waits::Lane, None, (hash.or(spec.endpoint), until));
+                    }
                 }
             }
         }
@@ -117,8 +123,8 @@ impl Engine {
                 let (hash, of_limit) = endpoint_of(&plan, of)?;
                 let origin = self.limits_of(key, if endpoint == NO_ENDPOINT { of_limit } else { endpoint });
                 let target = self.limit_named(&plan, &origin, pause.who, (&**name, of, hash))?;
-                // Responses to tenants of other hosts say nothing about this one's.
-                let believed = self.is_believed(&origin, target);
+                // A host that a tenant chose says nothing about the others.
+                let believed = self.is_of_the_vendors_host(&origin, target);
                 let (cell, _) = self.limit_at(&origin, target).filter(|_| believed)?;
                 let is_longer = cell.throttle_or_new().restore(now, paused, pause.until);
                 (origin, vec![target], is_longer)

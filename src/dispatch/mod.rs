@@ -255,6 +255,19 @@ impl Dispatch {
         }
     }
 
+    /// Ends the pauses of a tenant's account and of its vendor, in all shards. A lane that has a pause of its own from
+    /// them keeps that.
+    pub(crate) fn forget_groups(&self, tenant: &Tenant) {
+        let whole = Group { vendor: &tenant.vendor.name, environment: &tenant.vendor.environment, account: None };
+        let account = Group { account: Some(&*tenant.account), ..whole };
+        for shard in &self.shards {
+            shard.decide(|engine, _| {
+                engine.forget_group(whole);
+                engine.forget_group(account);
+            });
+        }
+    }
+
     /// Drops cached plans that no lane uses.
     pub(crate) fn forget_plans(&self) {
         self.plans.lock().forget();

@@ -125,6 +125,36 @@ fn unknown_limit_without_units_stops_the_lane() {
     after.submit_waiting(again, ask(Tier::High));
 }
 
+/// The tenants of a vendor chose their hosts, and the next engine meets another one first.
+#[test]
+fn pause_by_a_chosen_host_stops_its_tenant_alone() {
+    let plan = Arc::new(with_shared(patient(Vec::new()), Vec::new(), vec![per_second("requests", 100)]));
+    let mut before = Bench::new();
+    let told = before.lane_at("a", "a", &plan, Some("https://one"));
+    answer(&mut before, told, ask(Tier::High), refused_for(3_600));
+    let pauses = stated(&before, told);
+    assert!(!pauses.is_empty());
+    assert!(pauses.iter().all(|(who, limit, _)| *who == Waits::Lane && limit.is_none()), "{pauses:?}");
+    let mut after = Bench::new();
+    let other = after.lane_at("b", "b", &plan, Some("https://two"));
+    let told_then = after.lane_at("a", "a", &plan, Some("https://one"));
+    restore(&before, told, &mut after, told_then);
+    after.submit_granted(other, ask(Tier::High));
+    after.submit_waiting(told_then, ask(Tier::High));
+}
+
+/// It was written when the vendor's own host answered all tenants.
+#[test]
+fn pause_of_all_is_not_restored_at_a_chosen_host() {
+    let plan = Arc::new(with_shared(patient(Vec::new()), Vec::new(), vec![per_second("requests", 100)]));
+    let mut before = Bench::new();
+    let told = before.lane("a", "a", &plan);
+    answer(&mut before, told, ask(Tier::High), refused_for(60));
+    let mut after = Bench::new();
+    let again = after.lane_at("a", "a", &plan, Some("https://one"));
+    assert!(restore(&before, told, &mut after, again).contains(&None));
+}
+
 #[test]
 fn pause_after_failures_is_not_stated() {
     let (mut bench, lane) = Bench::with(patient(vec![per_second("second", 10)]));
