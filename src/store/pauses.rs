@@ -6,6 +6,7 @@
 
 use super::driver::{Column, Db, DbError, Dialect, Row, args, readable, rows};
 use crate::BoxFuture;
+use crate::clock::{Clock, Time, millis};
 
 /// Whose requests wait: those of a tenant at a vendor, of an account, or of all that call a vendor.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,16 +35,15 @@ pub(crate) struct Paused {
 pub(crate) struct Begun {
     pub(crate) holder: Holder,
     pub(crate) paused: Paused,
-    /// How long the pause still lasts.
-    pub(crate) left_ms: i64,
+    pub(crate) until: Time,
 }
 
 /// A pause that has ended, or ends, earlier than was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Shortened {
     pub(crate) pause: Begun,
-    /// For how long the pause was to last. A row that ends later is of a pause that another process knows of.
-    pub(crate) known_ms: i64,
+    /// When the pause was to end. A row that ends later is of a pause that another process knows of.
+    pub(crate) known: Time,
 }
 
 /// A pause that was read.
@@ -80,8 +80,8 @@ const SHORTEN: (&str, &str) = (
      AND ic_pause.endpoint = o.endpoint AND ic_pause.until > o.until AND ic_pause.until <= o.known",
 );
 
-/// The columns of the table.
-fn columns<'a>(pauses: impl Iterator<Item = &'a Begun> + Clone, now: i64) -> Vec<Column<'a>> {
+/// The columns of the table. `at` makes a time of the store's clock of one of the process's.
+fn columns<'a>(pauses: impl Iterator<Item = &'a Begun> + Clone, at: impl Fn(Time) -> i64) -> Vec<Column<'a>> {
     vec![
         Column::Texts(pauses.clone().map(|pause| &*pause.holder.vendor).collect()),
         Column::Texts(pauses.clone().map(|pause| &*pause.holder.environment).collect()),
@@ -90,28 +90,31 @@ fn columns<'a>(pauses: impl Iterator<Item = &'a Begun> + Clone, now: i64) -> Vec
         Column::Texts(pauses.clone().map(|pause| &*pause.paused.limit).collect()),
         Column::Texts(pauses.clone().map(|pause| &*pause.paused.limit_of).collect()),
         Column::Texts(pauses.clone().map(|pause| &*pause.paused.endpoint).collect()),
-        Column::Ints(pauses.map(|pause| now.saturating_add(pause.left_ms)).collect()),
+        Column::Ints(pauses.map(|pause| at(pause.until)).collect()),
     ]
 }
 
-/// Writes pauses. Each pause is in one of the lists, and there once.
+/// Writes pauses whose times are of `clock`. Each pause is in one of the lists, and there once.
 pub(crate) fn keep<'a>(
-    (begun, shortened): &'a (Vec<Begun>, Vec<Shortened>),
+    (clock, begun, shortened): &'a (Clock, Vec<Begun>, Vec<Shortened>),
     db: Db<'a>,
     now: i64,
 ) -> BoxFuture<'a, Result<(), DbError>> {
     Box::pin(async move {
         let dialect = db.dialect();
+        // The write may have waited for long, so what is left is counted from now.
+        let present = clock.now();
+        let at = |time: Time| now.saturating_add(i64::try_from(millis(time.since(present))).unwrap_or(i64::MAX));
         let of_dialect = |(sqlite, postgres): (&'static str, &'static str)| {
             if dialect == Dialect::Sqlite { sqlite } else { postgres }
         };
         if !shortened.is_empty() {
-            let mut columns = columns(shortened.iter().map(|shortened| &shortened.pause), now);
-            columns.push(Column::Ints(shortened.iter().map(|it| now.saturating_add(it.known_ms)).collect()));
+            let mut columns = columns(shortened.iter().map(|shortened| &shortened.pause), at);
+            columns.push(Column::Ints(shortened.iter().map(|it| at(it.known)).collect()));
             db.execute(of_dialect(SHORTEN), rows(dialect, columns)).await?;
         }
         if !begun.is_empty() {
-            db.execute(of_dialect(KEEP), rows(dialect, columns(begun.iter(), now))).await?;
+            db.execute(of_dialect(KEEP), rows(dialect, columns(begun.iter(), at))).await?;
         }
         Ok(())
     })

@@ -1,9 +1,17 @@
 //! Pauses that vendors asked for: written, read by the next process, ended early, and purged.
 
+use std::sync::LazyLock;
+
 use super::super::actor::Step;
 use super::super::pauses::{self, Begun, Holder, Paused, Shortened};
 use super::super::purge::{self, Retention};
 use super::*;
+
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
+
+fn in_seconds(seconds: u64) -> Time {
+    CLOCK.now() + Duration::from_secs(seconds)
+}
 
 fn holder(scope: &'static str, name: &str) -> Holder {
     Holder { vendor: "v".to_owned(), environment: "live".to_owned(), scope, name: name.to_owned() }
@@ -13,12 +21,12 @@ fn paused(limit: &str) -> Paused {
     Paused { limit: limit.to_owned(), limit_of: "*".to_owned(), endpoint: "*".to_owned() }
 }
 
-fn pause(holder: Holder, limit: &str, seconds: i64) -> Begun {
-    Begun { holder, paused: paused(limit), left_ms: seconds * 1_000 }
+fn pause(holder: Holder, limit: &str, seconds: u64) -> Begun {
+    Begun { holder, paused: paused(limit), until: in_seconds(seconds) }
 }
 
 async fn keep(store: &Opened, begun: Vec<Begun>, shortened: Vec<Shortened>) {
-    store.write((begun, shortened), pauses::keep).await.unwrap();
+    store.write((*CLOCK, begun, shortened), pauses::keep).await.unwrap();
 }
 
 /// The pauses of these holders: the index of the holder, the limit, and the seconds that are left, rounded up.
@@ -79,10 +87,10 @@ async fn later_end_of_two_processes_counts() {
         keep(&store, vec![pause(tenant(), "day", 60)], Vec::new()).await;
         assert!(read(&store, &[tenant()]).await[0].2 > 3_500);
         // A process that knows of a pause of a minute ends that one, and not the one of an hour.
-        let shortened = |known_ms| Shortened { pause: pause(tenant(), "day", 0), known_ms };
-        keep(&store, Vec::new(), vec![shortened(60_000)]).await;
+        let shortened = |known| Shortened { pause: pause(tenant(), "day", 0), known: in_seconds(known) };
+        keep(&store, Vec::new(), vec![shortened(60)]).await;
         assert!(read(&store, &[tenant()]).await[0].2 > 3_500);
-        keep(&store, Vec::new(), vec![shortened(3_610_000)]).await;
+        keep(&store, Vec::new(), vec![shortened(3_610)]).await;
         assert!(read(&store, &[tenant()]).await.is_empty());
     }
 }
@@ -93,12 +101,27 @@ async fn shortened_pause_ends_at_its_new_end() {
         let store = open(&store).await;
         let tenant = || holder("tenant", "a");
         keep(&store, vec![pause(tenant(), "day", 3_600), pause(tenant(), "hour", 3_600)], Vec::new()).await;
-        let shortened = Shortened { pause: pause(tenant(), "day", 100), known_ms: 3_610_000 };
+        let shortened = Shortened { pause: pause(tenant(), "day", 100), known: in_seconds(3_610) };
         keep(&store, vec![pause(tenant(), "minute", 50)], vec![shortened]).await;
         let found = read(&store, &[tenant()]).await;
         let limits: Vec<&str> = found.iter().map(|(_, limit, _)| &**limit).collect();
         assert_eq!(limits, ["day", "hour", "minute"]);
         assert!((80..=100).contains(&found[0].2) && found[1].2 > 3_500, "{found:?}");
+    }
+}
+
+/// The end of a row is the pause's, however long the write waited: otherwise the process that wrote it would take the row
+/// for another's, and could not end it.
+#[tokio::test]
+async fn late_write_moves_no_end() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let tenant = || holder("tenant", "a");
+        let begun = pause(tenant(), "day", 60);
+        tokio::time::sleep(Duration::from_millis(2_100)).await;
+        keep(&store, vec![begun], Vec::new()).await;
+        let left = read(&store, &[tenant()]).await[0].2;
+        assert!(left <= 58, "{left} s");
     }
 }
 
