@@ -163,7 +163,8 @@ impl IntegrationClient {
         // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.
         if let Some(outbox) = &self.outbox {
             outbox.stop(LAST).await;
-            tokio::join!(outbox.write_usage(), outbox.write_pauses());
+            let core = Arc::downgrade(&self.core);
+            tokio::join!(outbox.write_usage(), outbox.write_pauses(&core, true));
         }
         let least = if drained { Duration::from_millis(100) } else { LETTERS };
         self.core.telemetry.dead_letters.close(ends.since(self.core.clock.now()).max(least)).await;

@@ -26,18 +26,24 @@ impl Tenants<'_> {
         self.tell(tenant, vendor, notices)
     }
 
-    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for. Also forgets the
+    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for. Where the vendor asked
+    /// a whole account or all callers to wait, the tenants that wait for it already go on waiting. Also forgets the
     /// lower rates that refusals have taught this process. Of limits that
     /// [processes share](crate::IntegrationClientBuilder::share_through), it also ends the pause of a process that has
-    /// ended since. Call it in each running process that the vendor told to wait: such a process keeps to the pause,
-    /// and so do the others.
+    /// ended since. Call it in each running process that the vendor told to wait, or that has found the pause in the
+    /// store when it started: such a process keeps to the pause, and so do the others.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn resume(self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        let registry = &self.client.core.registry;
+        let of = registry.route(tenant, vendor)?;
+        registry.dispatch.forget_groups(&of);
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
         self.client.core.telemetry.metrics.series(tenant, vendor).resumed(&tenant.into());
+        // No notice tells of the end of a pause that an event of another lane has named.
+        registry.pause_changed(&of);
         self.tell(tenant, vendor, notices)
     }
 

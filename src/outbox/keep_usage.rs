@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::OutboxState;
+use super::pauses::Looked;
 use super::recall;
 use crate::core::Core;
 use crate::error::Delivery;
-use crate::store::{is_down, may_pass, pauses, usage};
+use crate::store::{is_down, pauses, usage};
 
 /// How often usage and pauses are written.
 const EVERY: Duration = Duration::from_secs(1);
@@ -37,26 +38,32 @@ impl OutboxState {
         }
     }
 
-    /// Writes the pauses that have begun, changed or ended since the last call.
-    pub(crate) async fn write_pauses(&self) {
-        let lanes = self.pauses.take();
-        let mut left = &lanes[..];
-        while !left.is_empty() {
-            let (some, later) = left.split_at(left.len().min(TOGETHER));
+    /// Compares the pauses in force with those in the store, and writes the differences: of the lanes of which a notice
+    /// came and, each time that it is due or with `all`, of all others of which something is written or is to be written.
+    pub(crate) async fn write_pauses(&self, core: &Weak<Core>, all: bool) {
+        let lanes = self.pauses.take(self.clock.now(), all);
+        let mut left: Vec<Vec<Looked>> = lanes.chunks(TOGETHER).map(<[Looked]>::to_vec).collect();
+        while let Some(some) = left.pop() {
             let now = self.clock.now();
-            let changes = self.pauses.compare(some, now);
-            if !changes.is_empty() {
-                match self.store.write(changes.rows(now), pauses::keep).await {
-                    Ok(()) => self.pauses.are_written(changes),
-                    Err(error) if may_pass(&error) => {
-                        self.pauses.take_back(left);
-                        return;
-                    }
-                    // The store has logged it, and the pauses are in force in this process.
-                    Err(_) => {}
-                }
+            let changes = self.pauses.compare(core.upgrade().as_deref(), &some, now);
+            if changes.is_empty() {
+                tokio::task::yield_now().await;
+                continue;
             }
-            left = later;
+            let (begun, shortened) = changes.rows();
+            // A row that has been written already may be written again.
+            match self.store.write((self.clock, begun, shortened), pauses::keep).await {
+                Ok(()) => self.pauses.are_written(changes, now),
+                Err(error) if is_down(&error) => {
+                    // Each further write would wait for the store as long as this one did.
+                    self.pauses.put_off(some.into_iter().chain(left.into_iter().flatten()));
+                    return;
+                }
+                // The database may refuse the names of one lane alone.
+                Err(_) if some.len() > 1 => left.extend(some.into_iter().map(|lane| vec![lane])),
+                // The store has logged it.
+                Err(_) => self.pauses.put_off(some),
+            }
         }
     }
 }
@@ -72,17 +79,16 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
         let mut stop = outbox.stop.subscribe();
         loop {
             // If a worker runs, jobs may end until it does.
-            let is_over =
-                |outbox: &OutboxState| core.strong_count() == 0 || (*outbox.stop.borrow() && *outbox.ended.borrow());
-            if !is_over(&outbox) {
+            let is_last = core.strong_count() == 0 || (*outbox.stop.borrow() && *outbox.ended.borrow());
+            if !is_last {
                 tokio::select! {
                     () = tokio::time::sleep(EVERY) => {}
                     _ = stop.changed() => {}
                 }
             }
-            tokio::join!(outbox.write_usage(), outbox.write_pauses());
+            tokio::join!(outbox.write_usage(), outbox.write_pauses(&core, is_last));
             outbox.measure_backlog().await;
-            if is_over(&outbox) {
+            if is_last {
                 // The recall task ends only when it is told to stop.
                 outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 return;

@@ -1,20 +1,25 @@
 //! Pauses that vendors asked for, kept in the store so that the next process keeps to them.
 //!
-//! Notices say in which lanes a pause has begun, changed or ended. About once a second the task that writes usage looks at
-//! those lanes, compares what the engine says with what is written, and writes the differences. So a refusal costs no
-//! write of its own, and a store that is away delays nothing: what is to be written is looked at again later.
+//! This process remembers what it has written. The task that writes usage compares that with what the engine says now, and
+//! writes the differences: of each lane of which a notice came within about a second, and of all that is written every
+//! [`LOOK_EVERY`]. So a notice only says where to look soon: no change is missed because none came, and none because a
+//! write failed. A refusal costs no write of its own, and a store that is away delays nothing.
+//!
+//! Processes share rows, and the row of a pause that stands here may be ended by a process in which it has ended. So a row
+//! whose pause stands is written again every [`AGAIN`].
 //!
 //! Pauses of [`LEAST`] and less are not written, and the end is written [`LATER`] than it is, so that refusals that come
 //! moments apart and state the same end are one write.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::clock::{Time, millis};
+use crate::clock::Time;
 use crate::config::Tenant;
+use crate::core::Core;
 use crate::dispatch::LaneRef;
 use crate::engine::{Only, StatedPause, Waits};
 use crate::store::pauses::{Begun, Holder, Paused, Shortened};
@@ -23,17 +28,49 @@ use crate::store::pauses::{Begun, Holder, Paused, Shortened};
 const LEAST: Duration = Duration::from_secs(10);
 /// How much later than it is an end is written.
 const LATER: Duration = Duration::from_secs(1);
-/// How much later than it was meant to be a row may end, because its write took long.
+/// How much later than it was meant to be a row may end: the clocks of process and store differ, and a transaction may take
+/// long.
 const SLOW: Duration = Duration::from_secs(10);
+/// How often all that is written is compared with the engine, and what could not be written is tried again.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often the row of a pause that stands is written again.
+const AGAIN: Duration = Duration::from_secs(60);
 /// The most lanes that are remembered while the store is unreachable.
 const MOST: usize = 100_000;
 /// All requests, in a row.
 const ALL: &str = "*";
 
-/// A lane, and those whose limits it counts in: itself, its account and its vendor.
-pub(super) type Looked = ([Holder; 3], LaneRef);
 type Lane = (Arc<str>, Arc<str>);
 type Key = (Holder, Paused);
+/// A pause that was read: whose it is, what is paused, and the end in the store.
+type Stored<'a> = (&'a Holder, &'a Paused, Time);
+
+/// A lane to look at.
+#[derive(Clone)]
+pub(super) struct Looked {
+    lane: Lane,
+    /// Those whose limits it counts in: itself, its account and its vendor.
+    holders: Arc<[Holder; 3]>,
+    place: LaneRef,
+}
+
+impl Looked {
+    pub(super) fn new(tenant: &Tenant, place: LaneRef) -> Looked {
+        let lane = (tenant.id.clone(), tenant.vendor.name.clone());
+        Looked { lane, holders: Arc::new(holders_of(tenant)), place }
+    }
+
+    /// The lane as it is now: it may have moved, and its tenant may have changed. One that was evicted is made anew, without
+    /// pauses of its own. Without the tenant or the client it is where it was, if it is still there.
+    fn at_present(&self, core: Option<&Core>) -> Looked {
+        let found = core.and_then(|core| {
+            let route = core.registry.routes.find(&self.lane.0, &self.lane.1)?;
+            let place = core.registry.place(&route).ok()?;
+            Some(Looked::new(&route, place))
+        });
+        found.unwrap_or_else(|| self.clone())
+    }
+}
 
 /// The lane's tenant, its account and its vendor, in this order.
 pub(super) fn holders_of(tenant: &Tenant) -> [Holder; 3] {
@@ -79,6 +116,25 @@ pub(super) fn stated(who: Waits, paused: &Paused, until: Time) -> StatedPause {
     StatedPause { who, limit, endpoint: from_row(&paused.endpoint), until }
 }
 
+/// What is in the store of a pause.
+#[derive(Clone, Copy, Default, Debug)]
+struct Row {
+    until: Time,
+    /// When this process wrote or read it last.
+    at: Time,
+}
+
+/// The pauses of one holder.
+type Rows = HashMap<Paused, Row>;
+
+/// What this process has written of a holder's pauses.
+#[derive(Default)]
+struct Written {
+    rows: Rows,
+    /// A lane that shows the holder's pauses.
+    seen_by: Option<Looked>,
+}
+
 /// The differences between the pauses in force and those in the store.
 #[derive(Default)]
 pub(super) struct Changes {
@@ -86,6 +142,8 @@ pub(super) struct Changes {
     begun: BTreeMap<Key, Time>,
     /// Pauses that end earlier than the store says: their end, and what is written.
     shortened: BTreeMap<Key, (Time, Time)>,
+    /// For each holder, a lane that shows its pauses.
+    seen_by: BTreeMap<Holder, Looked>,
 }
 
 impl Changes {
@@ -93,188 +151,173 @@ impl Changes {
         self.begun.is_empty() && self.shortened.is_empty()
     }
 
-    pub(super) fn rows(&self, now: Time) -> (Vec<Begun>, Vec<Shortened>) {
-        let left = |until: Time| i64::try_from(millis(until.since(now))).unwrap_or(i64::MAX);
+    pub(super) fn rows(&self) -> (Vec<Begun>, Vec<Shortened>) {
         let row = |(holder, paused): &Key, until: Time| {
             let (holder, paused) = (holder.clone(), paused.clone());
-            Begun { holder, paused, left_ms: left(until) }
+            Begun { holder, paused, until }
         };
         let begun = self.begun.iter().map(|(key, until)| row(key, *until)).collect();
         let shortened = self
             .shortened
             .iter()
-            .map(|(key, (until, written))| Shortened { pause: row(key, *until), known_ms: left(*written + SLOW) });
+            .map(|(key, (until, written))| Shortened { pause: row(key, *until), known: *written + SLOW });
         (begun, shortened.collect())
     }
+}
+
+/// The differences between the rows that were written of the holders that were looked at, and the pauses that stand.
+fn differences(written: &BTreeMap<Holder, Rows>, standing: BTreeMap<Key, Time>, now: Time) -> Changes {
+    let mut changes = Changes::default();
+    for (holder, rows) in written {
+        for (paused, row) in rows.iter().filter(|(_, row)| row.until > now) {
+            let key = (holder.clone(), paused.clone());
+            let stands = standing.get(&key).map_or(now, |stands| (*stands + LATER).max(now));
+            if stands + LATER < row.until {
+                changes.shortened.insert(key, (stands, row.until));
+            }
+        }
+    }
+    for (key, until) in standing {
+        let row = written.get(&key.0).and_then(|rows| rows.get(&key.1));
+        let is_due = row.is_none_or(|row| until > row.until || now.since(row.at) >= AGAIN);
+        if until > now + LEAST && is_due && !changes.shortened.contains_key(&key) {
+            changes.begun.insert(key, until + LATER);
+        }
+    }
+    changes
 }
 
 /// What the store has of the pauses of this process, and the lanes that may differ from it.
 #[derive(Default)]
 pub(super) struct Pauses {
+    /// Lanes of which a notice came since the last look.
     changed: Mutex<HashMap<Lane, Looked>>,
-    /// The ends of the pauses that this process has written, or that it has read and restored.
-    written: Mutex<HashMap<Holder, HashMap<Paused, Time>>>,
+    /// Lanes whose differences could not be written.
+    failed: Mutex<HashMap<Lane, Looked>>,
+    /// The pauses that this process has written, or that it has read and restored.
+    written: Mutex<HashMap<Holder, Written>>,
+    /// When all of them were compared last.
+    compared_at: Mutex<Time>,
 }
 
 impl Pauses {
-    /// Records that a pause of the lane, or of a limit that it counts in, has begun, changed or ended.
+    /// Records that a pause of the lane, or of a limit that it counts in, may have begun, changed or ended.
     pub(super) fn changed(&self, tenant: &Tenant, place: LaneRef) {
-        let lane = (tenant.id.clone(), tenant.vendor.name.clone());
+        let looked = Looked::new(tenant, place);
         let mut changed = self.changed.lock();
-        if changed.len() < MOST || changed.contains_key(&lane) {
-            changed.insert(lane, (holders_of(tenant), place));
+        if changed.len() < MOST || changed.contains_key(&looked.lane) {
+            changed.insert(looked.lane.clone(), looked);
         }
     }
 
-    /// Takes the lanes to look at.
-    pub(super) fn take(&self) -> Vec<(Lane, Looked)> {
-        std::mem::take(&mut *self.changed.lock()).into_iter().collect()
+    /// Takes the lanes to look at: those of which a notice came and, every [`LOOK_EVERY`] or with `all`, one lane for each
+    /// holder of which something is written, and those that could not be written.
+    pub(super) fn take(&self, now: Time, all: bool) -> Vec<Looked> {
+        let mut lanes = std::mem::take(&mut *self.changed.lock());
+        if all || self.is_due(now) {
+            let failed = std::mem::take(&mut *self.failed.lock());
+            lanes.extend(failed);
+            let mut written = self.written.lock();
+            written.retain(|_, written| {
+                written.rows.retain(|_, row| row.until > now);
+                !written.rows.is_empty()
+            });
+            for looked in written.values().filter_map(|written| written.seen_by.as_ref()) {
+                lanes.entry(looked.lane.clone()).or_insert_with(|| looked.clone());
+            }
+        }
+        lanes.into_values().collect()
     }
 
-    /// Takes back lanes whose pauses could not be written, so that they are looked at again.
-    pub(super) fn take_back(&self, lanes: &[(Lane, Looked)]) {
-        let mut changed = self.changed.lock();
-        for (lane, looked) in lanes {
-            changed.entry(lane.clone()).or_insert_with(|| looked.clone());
+    fn is_due(&self, now: Time) -> bool {
+        let mut compared_at = self.compared_at.lock();
+        let is_due = now.since(*compared_at) >= LOOK_EVERY;
+        if is_due {
+            *compared_at = now;
+        }
+        is_due
+    }
+
+    /// Has lanes whose pauses could not be written looked at again with all others.
+    pub(super) fn put_off(&self, lanes: impl IntoIterator<Item = Looked>) {
+        let mut failed = self.failed.lock();
+        for looked in lanes {
+            if failed.len() < MOST || failed.contains_key(&looked.lane) {
+                failed.insert(looked.lane.clone(), looked);
+            }
         }
     }
 
-    /// Compares what is in force in these lanes with what is written.
-    pub(super) fn compare(&self, lanes: &[(Lane, Looked)], now: Time) -> Changes {
-        let mut looked = BTreeSet::new();
+    /// Compares what is in force in these lanes with what is written. `core`: none if the client has ended.
+    pub(super) fn compare(&self, core: Option<&Core>, lanes: &[Looked], now: Time) -> Changes {
+        let mut written: BTreeMap<Holder, Rows> = BTreeMap::new();
         let mut standing: BTreeMap<Key, Time> = BTreeMap::new();
-        for (_, (holders, place)) in lanes {
-            // A lane that has gone or moved says nothing.
+        let mut seen_by = BTreeMap::new();
+        for looked in lanes {
+            let looked = looked.at_present(core);
+            // Read before the engine is: a pause that is restored in between is then not taken for one that has ended.
+            let known = self.rows_of(&looked.holders[..]);
+            let place = &looked.place;
             let Some(pauses) = place.shard.look(|engine, now| engine.stated_pauses(now, place.lane)) else { continue };
-            looked.extend(holders.iter().cloned());
+            for (holder, rows) in looked.holders.iter().zip(known) {
+                written.entry(holder.clone()).or_insert(rows);
+                seen_by.insert(holder.clone(), looked.clone());
+            }
             for pause in pauses {
-                let until = standing.entry((holders[place_of(pause.who)].clone(), paused(&pause))).or_default();
+                let key = (looked.holders[place_of(pause.who)].clone(), paused(&pause));
+                let until = standing.entry(key).or_default();
                 *until = pause.until.max(*until);
             }
         }
-        self.differences(&looked, standing, now)
+        self.are_seen(&seen_by);
+        Changes { seen_by, ..differences(&written, standing, now) }
     }
 
-    fn differences(&self, looked: &BTreeSet<Holder>, standing: BTreeMap<Key, Time>, now: Time) -> Changes {
+    fn rows_of(&self, holders: &[Holder]) -> Vec<Rows> {
+        let written = self.written.lock();
+        let rows = |holder: &Holder| written.get(holder).map(|written| written.rows.clone()).unwrap_or_default();
+        holders.iter().map(rows).collect()
+    }
+
+    /// Looks at the holders through these lanes from now on: the lanes before may be gone.
+    fn are_seen(&self, seen_by: &BTreeMap<Holder, Looked>) {
         let mut written = self.written.lock();
-        written.retain(|_, pauses| {
-            pauses.retain(|_, until| *until > now);
-            !pauses.is_empty()
-        });
-        let mut changes = Changes::default();
-        for holder in looked {
-            for (paused, until) in written.get(holder).into_iter().flatten() {
-                let key = (holder.clone(), paused.clone());
-                let stands = standing.get(&key).map_or(now, |stands| (*stands + LATER).max(now));
-                if stands + LATER < *until {
-                    changes.shortened.insert(key, (stands, *until));
-                }
+        for (holder, looked) in seen_by {
+            if let Some(written) = written.get_mut(holder) {
+                written.seen_by = Some(looked.clone());
             }
         }
-        for (key, until) in standing {
-            let known = written.get(&key.0).and_then(|pauses| pauses.get(&key.1));
-            if until > now + LEAST && known.is_none_or(|known| until > *known) {
-                changes.begun.insert(key, until + LATER);
-            }
-        }
-        changes
     }
 
     /// Records that the changes are in the store.
-    pub(super) fn are_written(&self, changes: Changes) {
-        let shortened = changes.shortened.into_iter().map(|(key, (until, _))| (key, until));
+    pub(super) fn are_written(&self, changes: Changes, now: Time) {
+        let Changes { begun, shortened, seen_by } = changes;
+        let shortened = shortened.into_iter().map(|(key, (until, _))| (key, until));
         let mut written = self.written.lock();
-        for ((holder, paused), until) in changes.begun.into_iter().chain(shortened) {
-            written.entry(holder).or_default().insert(paused, until);
+        for ((holder, paused), until) in begun.into_iter().chain(shortened) {
+            let seen_by = seen_by.get(&holder).cloned();
+            let of_holder = written.entry(holder).or_default();
+            of_holder.seen_by = seen_by.or(of_holder.seen_by.take());
+            of_holder.rows.insert(paused, Row { until, at: now });
         }
     }
 
-    /// Records that a pause was read from the store and restored.
-    pub(super) fn is_restored(&self, holder: &Holder, paused: &Paused, until: Time) {
+    /// Records that a pause of a holder was read from the store at `now`, and restored. `seen_by`: a lane that shows it.
+    pub(super) fn is_restored(&self, (holder, paused, until): Stored<'_>, seen_by: Option<Looked>, now: Time) {
         let mut written = self.written.lock();
-        let known = written.entry(holder.clone()).or_default().entry(paused.clone()).or_default();
-        *known = until.max(*known);
+        let of_holder = written.entry(holder.clone()).or_default();
+        of_holder.seen_by = seen_by.or(of_holder.seen_by.take());
+        let row = of_holder.rows.entry(paused.clone()).or_default();
+        *row = Row { until: until.max(row.until), at: now };
     }
 
     /// Whether this process has written or restored the pause already.
     pub(super) fn is_known(&self, holder: &Holder, paused: &Paused, until: Time) -> bool {
         let written = self.written.lock();
-        written.get(holder).and_then(|pauses| pauses.get(paused)).is_some_and(|known| until <= *known + LATER)
+        let row = written.get(holder).and_then(|written| written.rows.get(paused));
+        row.is_some_and(|row| until <= row.until + LATER)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn holder() -> Holder {
-        Holder { vendor: "v".into(), environment: "live".into(), scope: "tenant", name: "a".into() }
-    }
-
-    fn limit(name: &str) -> Paused {
-        Paused { limit: name.into(), limit_of: ALL.into(), endpoint: ALL.into() }
-    }
-
-    /// Compares with the limits that are paused now, writes the differences, and returns how many seconds each begun and
-    /// each shortened pause lasts.
-    fn write(pauses: &Pauses, standing: &[(&str, Time)], now: Time) -> (Vec<i64>, Vec<i64>) {
-        let standing = standing.iter().map(|(name, until)| ((holder(), limit(name)), *until)).collect();
-        let changes = pauses.differences(&BTreeSet::from([holder()]), standing, now);
-        let (begun, shortened) = changes.rows(now);
-        pauses.are_written(changes);
-        let seconds = |left_ms: i64| left_ms / 1_000;
-        (
-            begun.iter().map(|pause| seconds(pause.left_ms)).collect(),
-            shortened.iter().map(|shortened| seconds(shortened.pause.left_ms)).collect(),
-        )
-    }
-
-    #[test]
-    fn pause_is_written_once_and_when_longer() {
-        let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
-        let (none, until) = (Vec::new(), now + 60 * SECOND);
-        assert_eq!(write(&pauses, &[("a", until), ("brief", now + LEAST)], now), (vec![61], none.clone()));
-        // Another refusal, which came a little later, states the same wait.
-        let later = until + Duration::from_millis(300);
-        assert_eq!(write(&pauses, &[("a", later)], now + SECOND), (none.clone(), none.clone()));
-        assert_eq!(write(&pauses, &[("a", until + 30 * SECOND)], now + 2 * SECOND), (vec![89], none.clone()));
-        // It has passed, and the row with it.
-        assert_eq!(write(&pauses, &[], now + 100 * SECOND), (none.clone(), none));
-    }
-
-    #[test]
-    fn early_end_is_written() {
-        let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
-        write(&pauses, &[("a", now + 60 * SECOND), ("b", now + 90 * SECOND)], now);
-        let (begun, shortened) = write(&pauses, &[("b", now + 30 * SECOND)], now + SECOND);
-        assert_eq!((begun, shortened), (Vec::new(), vec![0, 30]));
-        assert_eq!(write(&pauses, &[("b", now + 30 * SECOND)], now + 2 * SECOND), (Vec::new(), Vec::new()));
-    }
-
-    #[test]
-    fn restored_pause_is_not_written_again() {
-        let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
-        let until = now + 60 * SECOND;
-        pauses.is_restored(&holder(), &limit("a"), until);
-        assert!(pauses.is_known(&holder(), &limit("a"), until) && !pauses.is_known(&holder(), &limit("b"), until));
-        assert_eq!(write(&pauses, &[("a", until)], now), (Vec::new(), Vec::new()));
-        // An operator ends it.
-        assert_eq!(write(&pauses, &[], now + SECOND), (Vec::new(), vec![0]));
-    }
-
-    #[test]
-    fn rows_name_endpoints_and_all_requests() {
-        let until = Time::ZERO + SECOND;
-        for (limit, endpoint) in [
-            (None, None),
-            (Some(("day".into(), None)), Some("search".into())),
-            (Some(("day".into(), Some("search".into()))), None),
-            (Some(("day".into(), Some("".into()))), Some("".into())),
-        ] {
-            let pause = StatedPause { who: Waits::Account, limit, endpoint, until };
-            assert_eq!(stated(Waits::Account, &paused(&pause), until), pause);
-        }
-    }
-}
+mod tests;

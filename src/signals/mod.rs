@@ -50,6 +50,7 @@ use dialect::Context;
 pub use dialect::{Dialect, ResetMeans, Scope};
 pub(crate) use dialect::{POINTS, is_refusal};
 pub use found::{Rule, Signals, Stated, WaitFrom};
+pub(crate) use moment::MAX_WAIT;
 use moment::Now;
 pub use windows::{Name, Window, Windows};
 

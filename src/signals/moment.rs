@@ -16,7 +16,7 @@ use super::number::{Decimal, MAX_DIGITS, bare, clock, duration, from_nanos, in_w
 
 /// Longer stated waits are cut to this, and longer resets are ignored: a wait is an instruction, a reset an estimate.
 /// Vendors really send waits of up to 25 days.
-pub(super) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;

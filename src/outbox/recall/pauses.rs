@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::OutboxState;
-use super::super::pauses::{holders_of, place_of, stated};
+use super::super::pauses::{Looked, holders_of, place_of, stated};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::engine::Waits;
 use crate::route::Route;
 use crate::send;
-use crate::signals::Scope;
+use crate::signals::{MAX_WAIT, Scope};
 use crate::store::pauses::{Holder, Stored};
 
 /// The holders of the limits of these lanes, each once.
@@ -40,22 +40,24 @@ pub(super) fn restore(
             if who != Waits::Lane && outbox.pauses.is_known(holder, paused, until) {
                 continue;
             }
-            let pause = stated(who, paused, until);
+            // A store whose clock was wrong must stop nobody for longer than a vendor can. The row is then shortened, because
+            // the pause ends earlier than the row says.
+            let pause = stated(who, paused, until.min(now + MAX_WAIT));
+            let Ok(place) = core.registry.place(route) else { return false };
             let scope = match (&pause.limit, who) {
                 (None, Waits::Account) => Some(Scope::Account),
                 (None, Waits::Vendor) => Some(Scope::Vendor),
                 _ => None,
             };
             if let Some(scope) = scope {
-                core.registry.dispatch.restore_group(route, scope, until);
-                outbox.pauses.is_restored(holder, paused, until);
+                core.registry.dispatch.restore_group(route, scope, pause.until);
+                outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place)), now);
                 continue;
             }
-            let Ok(place) = core.registry.place(route) else { return false };
             let told = place.shard.decide(|engine, now| engine.restore_pause(now, place.lane, &pause));
             // The configuration may no longer have the limit.
             let Some(notices) = told else { continue };
-            outbox.pauses.is_restored(holder, paused, until);
+            outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place)), now);
             let series = core.telemetry.metrics.series(&route.id, &route.vendor.name);
             notices.into_iter().for_each(|noticed| send::tell(core, route, &series, None, noticed));
         }
