@@ -121,7 +121,6 @@ pub(crate) fn keep<'a>(
 }
 
 /// Reads the pauses of these holders that are not over.
-#[expect(clippy::ptr_arg, reason = "the store passes a reference to the value that it was given")]
 pub(crate) fn read<'a>(holders: &'a Vec<Holder>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Stored>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
