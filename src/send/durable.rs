@@ -430,8 +430,11 @@ impl Outgoing {
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        let is_certain = retry::is_about_content(status.as_u16());
-        self.bury(core, if is_certain { Reason::Rejected } else { self.unless_in_doubt() })
+        if retry::is_about_content(status.as_u16()) {
+            // The letter holds no doubt either: else its job would not be sent where the vendor has forgotten the key.
+            self.past().may_have_acted = None;
+        }
+        self.bury(core, self.unless_in_doubt())
     }
 
     /// The reason of the letter of a job that is given up for good: `rejected`, unless the vendor may have acted on an

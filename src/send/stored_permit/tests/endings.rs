@@ -62,7 +62,8 @@ async fn redirect_delivers_only_what_was_processed() {
 }
 
 /// A refusal after an attempt on which the vendor may have acted. Only a method that is safe to repeat, or a refusal of
-/// what the request says, leaves no doubt.
+/// what the request says, leaves no doubt. Of such a refusal the letter holds none, so that its job is sent however old
+/// the key is.
 #[tokio::test(start_paused = true)]
 async fn refusal_in_doubt_is_ambiguous() {
     let keyed = || Request::post("v", "/a").body("content").accepted_key("k");
@@ -89,6 +90,8 @@ async fn refusal_in_doubt_is_ambiguous() {
         let ending = send_stored(client.core(), Sending { request, history, ..job(1, records) }, None).await;
         let ClaimEnd::Dead(letter) = ending else { panic!("{what}: it goes on") };
         assert_eq!((letter.reason, letter.attempts.last().unwrap().status), (reason, Some(status)), "{what}");
+        let is_answered = matches!(status, 400 | 422);
+        assert_eq!(letter.may_have_acted_at.is_some(), is_in_doubt && !is_answered, "{what}");
     }
 }
 
