@@ -276,6 +276,7 @@ impl Outgoing {
             NotSent::Credential(error)
             | NotSent::NoTokenNow(error)
             | NotSent::Invalid(error)
+            | NotSent::NoLongerFits(error)
             | NotSent::Store(error) => error,
             NotSent::HostShut { next } => {
                 let (text, wait) = match next {

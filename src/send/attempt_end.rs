@@ -146,8 +146,10 @@ pub(super) enum NotSent {
     Credential(Error),
     /// The token URL gave no access token, for a reason that may pass without anybody's help.
     NoTokenNow(Error),
-    /// The request does not fit the current configuration.
+    /// The request cannot be sent as it is.
     Invalid(Error),
+    /// The configuration has changed while the request waited, and the request does not fit it.
+    NoLongerFits(Error),
     /// The store could not record the exchange.
     Store(Error),
     /// The vendor may have acted on an earlier attempt, and may no longer know the request's idempotency key.
@@ -178,9 +180,12 @@ impl NotSent {
                     | Refusal::AllFull { .. }
             ),
             NotSent::HostShut { .. } | NotSent::Credential(_) | NotSent::NoTokenNow(_) => true,
-            NotSent::Invalid(_) | NotSent::Store(_) | NotSent::KeyForgotten | NotSent::Taken | NotSent::Stopped => {
-                false
-            }
+            NotSent::Invalid(_)
+            | NotSent::NoLongerFits(_)
+            | NotSent::Store(_)
+            | NotSent::KeyForgotten
+            | NotSent::Taken
+            | NotSent::Stopped => false,
         }
     }
 }

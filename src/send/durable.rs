@@ -71,7 +71,8 @@ const SOON: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(900);
 /// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
-/// The wait of a job whose endpoint was removed while it waited: the next claim looks for it anew.
+/// The wait of a job that a change of the configuration no longer fits, or whose endpoint it removed: the next claim
+/// sees what has become of it.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
 /// What follows for a job that was not sent.
@@ -260,8 +261,8 @@ impl Outgoing {
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) => Next::Back,
             NotSent::Store(_) => Next::Later(SOON),
             NotSent::Refused(Refusal::Retired | Refusal::NoLane) => Next::Later(REMOVED),
-            // The next claim looks for the endpoint of the request's path anew.
-            NotSent::Refused(Refusal::UnknownEndpoint) => Next::Later(UNKNOWN),
+            // The next claim looks for the endpoint anew, and checks the request against the configuration of then.
+            NotSent::Refused(Refusal::UnknownEndpoint) | NotSent::NoLongerFits(_) => Next::Later(UNKNOWN),
             NotSent::Refused(Refusal::TooExpensive { .. }) => Next::WhenItFits,
             NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,

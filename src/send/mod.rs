@@ -366,10 +366,10 @@ impl Outgoing {
         Ok(has_changed)
     }
 
-    /// The error of a request whose URL no longer belongs to its tenant's vendor.
+    /// The error of a request whose path or headers do not fit its tenant's present configuration.
     fn no_longer_valid(&self, why: &str) -> NotSent {
         let why = format_args!("the configuration has changed while the request waited: {why}");
-        NotSent::Invalid(self.route.not_sent(ErrorKind::InvalidRequest, why))
+        NotSent::NoLongerFits(self.route.not_sent(ErrorKind::InvalidRequest, why))
     }
 
     fn permit<'a>(&'a self, core: &'a Core, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {

@@ -1,4 +1,5 @@
-//! Stored jobs that do not fit the configuration: one that costs more than a limit holds, and one whose endpoint is gone.
+//! Stored jobs that do not fit the configuration: one that costs more than a limit holds, one whose endpoint is gone, and
+//! one with a header that it may not state any more.
 
 use super::*;
 use crate::send::unfit::Unfit;
@@ -80,4 +81,33 @@ async fn job_of_missing_endpoint_is_given_up() {
     assert!((600 * SECOND..700 * SECOND).contains(&waited), "{waited:?}");
     let waited = waits_without_endpoint(true, 3_600 * SECOND).await;
     assert!(waited >= 3_600 * SECOND, "another process may know the endpoint: {waited:?}");
+}
+
+/// The job states a header, in which its tenant's credential goes from then on.
+#[tokio::test(start_paused = true)]
+async fn job_in_hand_that_stops_fitting_waits() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let other = "[vendors.v.environments.other]\nauth = { scheme = \"header\", name = \"x-own\" }\n";
+    let client = builder_with_secret(&format!("{TWENTY}{other}"), &transport, true).build().await.unwrap();
+    let tenant = || TenantEntry::new("acme", "v").credential("keys:acme");
+    let send = async |history: History| {
+        let request = Request::post("v", "/").header("x-own", "value").body("content");
+        let sending = Sending { request, history, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
+        send_stored(client.core(), sending, None).await
+    };
+    client.tenants().pause("acme", "v").unwrap();
+    let changes = async {
+        tokio::time::sleep(5 * SECOND).await;
+        client.tenants().set(tenant().environment("other")).unwrap();
+        client.tenants().resume("acme", "v").unwrap();
+    };
+    let (ending, ()) = tokio::join!(send(History::default()), changes);
+    let ClaimEnd::Later { wait, history } = ending else { panic!("it ended") };
+    assert_eq!(wait, 30 * SECOND);
+    let ClaimEnd::Later { history, .. } = send(history).await else { panic!("it ended") };
+    let [record] = &history.attempts[..] else { panic!("it is recorded once: {history:?}") };
+    assert!(record.error.as_ref().is_some_and(|error| error.contains("x-own")), "{record:?}");
+    assert!(history.unfit.is_some() && transport.calls().is_empty());
+    client.tenants().set(tenant()).unwrap();
+    assert!(matches!(send(history).await, ClaimEnd::Delivered(_)) && transport.calls().len() == 1);
 }
