@@ -108,16 +108,9 @@ impl DeadLetters {
     /// [`ErrorKind::Store`].
     pub async fn show(&self, id: &str) -> Result<Option<KeptLetter>, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(None) };
-        Ok(self.find(&id).await?.map(|(kept, _)| kept))
-    }
-
-    /// Finds one letter, and whether it is sealed in the store.
-    async fn find(&self, id: &Id) -> Result<Option<(KeptLetter, bool)>, Error> {
         let store = &self.outbox.store;
-        let Some(found) = store.read(*id, dead::show).await? else { return Ok(None) };
-        let is_sealed = store.is_sealed(&found.letter);
-        let kept = sealing::open(store, found).filter(|kept| self.fits(&kept.letter));
-        Ok(kept.map(|kept| (kept, is_sealed)))
+        let Some(found) = store.read(id, dead::show).await? else { return Ok(None) };
+        Ok(sealing::open(store, found).filter(|kept| self.fits(&kept.letter)))
     }
 
     fn fits(&self, letter: &DeadLetter) -> bool {
@@ -152,10 +145,10 @@ impl DeadLetters {
     /// [`ErrorKind::Store`]. With [`Delivery::Ambiguous`] the letter may be deleted: [`show`](Self::show) says whether
     /// it is.
     pub async fn remove(&self, id: &str) -> Result<bool, Error> {
-        let Ok(id) = Id::try_parse(id) else { return Ok(false) };
-        if self.find(&id).await?.is_none() {
+        if self.show(id).await?.is_none() {
             return Ok(false);
         }
+        let Ok(id) = Id::try_parse(id) else { return Ok(false) };
         let removed = self.outbox.store.write_once(id, dead::remove).await;
         let advice = "the letter may be deleted; look for it before you delete it again";
         Ok(removed.map_err(|error| advise(error, advice))? > 0)
@@ -173,6 +166,9 @@ impl DeadLetters {
     /// the same limits as any other job. Returns false where the letter does not exist (any more): of two concurrent
     /// callers one succeeds.
     ///
+    /// The letter may have changed since a person looked at it: another operator may have sent it again, and the vendor
+    /// may have acted since. [`redrive_seen`](Self::redrive_seen) sends the letter that was looked at, and no other.
+    ///
     /// If the vendor may have acted on an attempt of the letter and may have forgotten its key
     /// ([`keeps`](crate::config::Idempotency::keeps)) by the time at which the job can be sent, the job is not sent: it
     /// becomes a letter with [`Reason::Ambiguous`]. Sent again, such a letter may act twice: ask the vendor first.
@@ -184,24 +180,41 @@ impl DeadLetters {
     /// [`ErrorKind::Store`]: with [`Delivery::Ambiguous`] the letter may be a job again, which its
     /// [receipt](Outbox::receipt) says.
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
-        let Ok(id) = Id::try_parse(id) else { return Ok(false) };
-        let Some((kept, is_sealed)) = self.find(&id).await? else { return Ok(false) };
+        match self.show(id).await? {
+            Some(kept) => self.redrive_seen(&kept).await,
+            None => Ok(false),
+        }
+    }
+
+    /// [`redrive`](Self::redrive), for a letter as [`list`](Self::list) or [`show`](Self::show) returned it. Returns false
+    /// also where the job has another letter by now, which may have another reason: a letter that was `exhausted` may be
+    /// [`Reason::Ambiguous`] now.
+    ///
+    /// # Errors
+    /// As [`redrive`](Self::redrive).
+    pub async fn redrive_seen(&self, kept: &KeptLetter) -> Result<bool, Error> {
+        let letter = &kept.letter;
+        let Ok(id) = Id::try_parse(&letter.id) else { return Ok(false) };
+        if !self.fits(letter) {
+            return Ok(false);
+        }
         if kept.is_shut {
             // The job would begin with an empty history, and the letter that holds the attempts would be deleted.
             let message = format!("dead letter {id}: no key of the store opens it (`Store::seal_key`)");
             return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
         }
         let history = History {
-            attempts: kept.letter.attempts.clone(),
+            attempts: letter.attempts.clone(),
             // The vendor forgets the key while the job waits. Of an ambiguous letter a person has decided that it is sent.
-            may_have_acted_at: kept.letter.may_have_acted_at.filter(|_| kept.letter.reason != Reason::Ambiguous),
+            may_have_acted_at: letter.may_have_acted_at.filter(|_| kept.version.reason != Reason::Ambiguous.as_str()),
             ..History::default()
         };
-        let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
-        let key = self.key_of(id, &kept.letter).await?;
-        let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
-        let lane = LaneTier { tenant, vendor, tier: i64::from(priority.rank()) };
-        match self.outbox.store.write_once((id, history, key), dead::redrive).await {
+        let history = Some(sealing::history(&self.outbox.store, &id, &history, kept.is_sealed));
+        let key = self.key_of(id, letter).await?;
+        let (tenant, vendor) = (letter.tenant.clone(), letter.vendor.clone());
+        let lane = LaneTier { tenant, vendor, tier: i64::from(letter.priority.rank()) };
+        let redrive = dead::Redrive { id, seen: kept.version.clone(), history, key };
+        match self.outbox.store.write_once(redrive, dead::redrive).await {
             Ok(dead::Redriven::Yes) => {
                 self.outbox.lane_has_job(lane);
                 Ok(true)
@@ -284,7 +297,7 @@ impl DeadLetters {
                 if sent.len() >= most || sent.contains(&kept.letter.id) {
                     continue;
                 }
-                let redriven = self.redrive(&kept.letter.id).await;
+                let redriven = self.redrive_seen(&kept).await;
                 match redriven {
                     Ok(true) => {
                         sent.insert(kept.letter.id);

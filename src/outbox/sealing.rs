@@ -6,7 +6,7 @@ use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::send::history::History;
-use crate::store::dead::DeadLetterRow;
+use crate::store::dead::{DeadLetterRow, Version};
 use crate::store::keys::KeyAndPrint;
 use crate::store::{Id, Opened};
 
@@ -23,6 +23,17 @@ pub struct KeptLetter {
     pub place: i64,
     /// Whether the letter is sealed, and no key of the store opens it.
     pub(super) is_shut: bool,
+    /// Whether the letter is sealed.
+    pub(super) is_sealed: bool,
+    pub(super) version: Version,
+}
+
+impl KeptLetter {
+    /// Text that differs between the letters of one job: a job that is sent again and given up again has a letter with
+    /// the same id and another version.
+    pub fn version(&self) -> String {
+        format!("{}-{}", self.version.fence, self.version.reason)
+    }
 }
 
 /// A letter as its row states it. Earlier versions ignore what they do not know.
@@ -95,8 +106,10 @@ fn nothing() -> LetterRequest {
 /// The public form of a stored letter. If no key opens the letter, only its columns are shown, and it cannot be sent
 /// again, because its attempts would be lost. A row that holds no letter is logged and skipped.
 pub(super) fn open(store: &Opened, kept: DeadLetterRow) -> Option<KeptLetter> {
+    let (is_sealed, version) = (store.is_sealed(&kept.letter), kept.version());
     let shown = |letter, is_shut: bool| {
-        Some(KeptLetter { letter, can_be_sent: kept.can_be_sent && !is_shut, place: kept.seq, is_shut })
+        let can_be_sent = kept.can_be_sent && !is_shut;
+        Some(KeptLetter { letter, can_be_sent, place: kept.seq, is_shut, is_sealed, version })
     };
     // The id of the row is used, not that in the letter: all other statements use the row's.
     let id = kept.id.simple().to_string();

@@ -130,6 +130,21 @@ pub(crate) struct DeadLetterRow {
     /// JSON, or sealed JSON.
     pub(crate) letter: Vec<u8>,
     pub(crate) can_be_sent: bool,
+    fence: i64,
+}
+
+impl DeadLetterRow {
+    pub(crate) fn version(&self) -> Version {
+        Version { reason: self.reason.clone(), fence: self.fence }
+    }
+}
+
+/// Tells a letter from the earlier and the later ones of its job. Each time the job is given up its fence is larger, and
+/// an outcome that becomes known afterwards gives a letter `ambiguous` another reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Version {
+    pub(crate) reason: String,
+    pub(crate) fence: i64,
 }
 
 /// Letters, and the position of the last row that was read for them; `None` if there was none, and only then do no letters
@@ -153,7 +168,7 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
         let Some(last) = sizes.last().map(|(seq, _)| *seq) else { return Ok((Vec::new(), None)) };
         // Without a number of rows: a letter with an earlier position may have been committed since, and the last letter
         // would be cut off, behind which the next page begins.
-        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
+        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END, fence FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
                    AND ($5 IS NULL OR died_at < $5) AND seq <= $6 ORDER BY seq";
         let args = args![filter.after, tenant, vendor, reason, filter.before, last];
@@ -168,7 +183,7 @@ fn kept(seq: i64, mut row: Row) -> Result<DeadLetterRow, DbError> {
     let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (reason, died_at, letter) = (row.text()?, row.int()?, row.bytes()?);
-    Ok(DeadLetterRow { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
+    Ok(DeadLetterRow { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0, fence: row.int()? })
 }
 
 /// Returns the position of the newest letter; `None` if there is no letter.
@@ -182,7 +197,7 @@ pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result
 /// Returns one letter.
 pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<DeadLetterRow>, DbError>> {
     Box::pin(async move {
-        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
+        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END, fence FROM ic_dead WHERE id = $1";
         let letter = |mut row: Row| row.int().and_then(|seq| kept(seq, row));
         db.fetch(sql, args![id.as_bytes().as_slice()]).await?.into_iter().next().map(letter).transpose()
     })
@@ -197,12 +212,20 @@ pub(crate) enum Redriven {
     KeyTaken,
     /// The request of the letter was not kept.
     NoRequest,
-    /// The letter does not exist, or not any more.
+    /// The letter does not exist, or not any more: there may be a later one of the same job.
     Gone,
 }
 
-/// A letter that is to be sent again: its id, the history of the job, and the idempotency key.
-pub(crate) type Redrive = (Id, Option<Vec<u8>>, Option<RequestKey>);
+/// A letter that is to be sent again.
+#[derive(Clone, Debug)]
+pub(crate) struct Redrive {
+    pub(crate) id: Id,
+    /// The letter that the history was made from: no other one is sent, because its history would be lost.
+    pub(crate) seen: Version,
+    /// The history of the job.
+    pub(crate) history: Option<Vec<u8>>,
+    pub(crate) key: Option<RequestKey>,
+}
 
 /// Returns the request of a letter as it is stored; `None` if there is none.
 pub(crate) fn request<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<Vec<u8>>, DbError>> {
@@ -214,15 +237,18 @@ pub(crate) fn request<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Resul
 
 /// Takes the key of a letter for the job that it becomes: the key may have expired and been deleted. Returns false if
 /// another request has the key by now.
-async fn has_key(id: Id, key: &RequestKey, db: Db<'_>, now: i64) -> Result<bool, DbError> {
+async fn has_key(id: Id, seen: &Version, key: &RequestKey, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     // The row stays locked, because without its letter the key would belong to a job that does not exist.
     let sql = match db.dialect() {
-        Dialect::Sqlite => "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND request IS NOT NULL",
+        Dialect::Sqlite => {
+            "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND reason = $2 AND fence = $3 AND request IS NOT NULL"
+        }
         Dialect::Postgres => {
-            "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND request IS NOT NULL FOR UPDATE"
+            "SELECT tenant, vendor, tier FROM ic_dead WHERE id = $1 AND reason = $2 AND fence = $3 AND request IS NOT NULL \
+             FOR UPDATE"
         }
     };
-    let mut rows = db.fetch(sql, args![id.as_bytes().as_slice()]).await?;
+    let mut rows = db.fetch(sql, args![id.as_bytes().as_slice(), &seen.reason, seen.fence]).await?;
     let Some(row) = rows.first_mut() else { return Ok(true) };
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (forms, until) = ((&key.key, key.other_key.as_ref()), now.saturating_add(KEY_MS));
@@ -230,22 +256,21 @@ async fn has_key(id: Id, key: &RequestKey, db: Db<'_>, now: i64) -> Result<bool,
 }
 
 /// Turns a letter into a job again. If two callers do so at the same time, one of them succeeds.
-pub(crate) fn redrive<'a>(
-    (id, history, key): &'a Redrive,
-    db: Db<'a>,
-    now: i64,
-) -> BoxFuture<'a, Result<Redriven, DbError>> {
+pub(crate) fn redrive<'a>(redrive: &'a Redrive, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Redriven, DbError>> {
     Box::pin(async move {
+        let Redrive { id, seen, history, key } = redrive;
         let bytes = id.as_bytes().as_slice();
         if let Some(key) = key
-            && !has_key(*id, key, db, now).await?
+            && !has_key(*id, seen, key, db, now).await?
         {
             return Ok(Redriven::KeyTaken);
         }
-        let sql = "DELETE FROM ic_dead WHERE id = $1 AND request IS NOT NULL \
+        let letter = || args![bytes, &seen.reason, seen.fence];
+        let sql = "DELETE FROM ic_dead WHERE id = $1 AND reason = $2 AND fence = $3 AND request IS NOT NULL \
                    RETURNING tenant, vendor, tier, keep_result, request, fence, begun";
-        let Some(mut row) = db.fetch(sql, args![bytes]).await?.into_iter().next() else {
-            let left = db.fetch("SELECT 1 FROM ic_dead WHERE id = $1", args![bytes]).await?;
+        let Some(mut row) = db.fetch(sql, letter()).await?.into_iter().next() else {
+            let left = "SELECT 1 FROM ic_dead WHERE id = $1 AND reason = $2 AND fence = $3";
+            let left = db.fetch(left, letter()).await?;
             return Ok(if left.is_empty() { Redriven::Gone } else { Redriven::NoRequest });
         };
         // Counted like an exchange, so that outcomes of earlier claims do not apply to the new job. The new job has no

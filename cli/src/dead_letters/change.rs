@@ -42,9 +42,9 @@ pub(super) async fn redrive(
             }
             continue;
         }
-        match selected.letters.redrive(&kept.letter.id).await {
+        match selected.letters.redrive_seen(&kept).await {
             Ok(true) => again += 1,
-            // Another process redrove or deleted the letter meanwhile.
+            // Another process redrove or deleted the letter meanwhile. One that the job has got since is another letter.
             Ok(false) => outcome = missing(&kept.letter.id),
             Err(error) if is_of_one_letter(&error) => {
                 notes::say(&error.to_string());
@@ -121,7 +121,7 @@ async fn redrive_present(present: &Selected, leaves_ambiguous: bool, most: usize
             if sent.len() == most {
                 return Ok((most, refused));
             }
-            let redriven = present.letters.redrive(&kept.letter.id).await;
+            let redriven = present.letters.redrive_seen(&kept).await;
             match redriven {
                 Ok(true) => {
                     sent.insert(kept.letter.id);

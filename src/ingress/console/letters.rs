@@ -4,6 +4,12 @@
 //! call states that number, and the position of the newest letter at the time. Letters that came later are left alone.
 //! Ambiguous letters are sent again only if the filter names their reason: the vendor may have acted on them, and may
 //! act twice. The stated number is that of all letters that match, with those that are left out.
+//!
+//! A letter that is named may have been sent again since the user looked at it, and have become another one, on which the
+//! vendor may have acted. So an ambiguous letter is sent again only if the call states its version, and no letter is if it
+//! has another version than the call states.
+
+use std::collections::HashMap;
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -103,6 +109,7 @@ fn outline(kept: &KeptLetter) -> Value {
     json!({
         "id": letter.id,
         "place": kept.place,
+        "version": kept.version(),
         "at": letter.at,
         "tenant": letter.tenant,
         "vendor": letter.vendor,
@@ -145,6 +152,9 @@ pub(super) async fn show(shared: &Shared, id: &str) -> Result<Reply, Failed> {
 pub(super) struct Chosen {
     #[serde(default)]
     ids: Vec<String>,
+    /// The versions of the named letters, by their ids, as the list told them.
+    #[serde(default)]
+    versions: HashMap<String, String>,
     filter: Option<Wanted>,
     /// The number of letters that the user expects. If the number is another, nothing is done.
     expect: u64,
@@ -154,13 +164,13 @@ pub(super) struct Chosen {
 
 /// The letters that were chosen: by their ids, or all that match a filter.
 enum Choice {
-    Named(DeadLetters, Vec<String>),
+    Named(DeadLetters, Vec<String>, HashMap<String, String>),
     All(DeadLetters),
 }
 
 async fn choice(shared: &Shared, chosen: Chosen) -> Result<Result<Choice, Reply>, Failed> {
     let bad = |why: &str| Err(Failed::new(StatusCode::BAD_REQUEST, why));
-    let Chosen { mut ids, filter, expect, upto } = chosen;
+    let Chosen { mut ids, versions, filter, expect, upto } = chosen;
     ids.sort_unstable();
     ids.dedup();
     let Some(filter) = filter else {
@@ -171,10 +181,13 @@ async fn choice(shared: &Shared, chosen: Chosen) -> Result<Result<Choice, Reply>
         if count != expect {
             return Ok(Err(reply::conflict("`expect` is not the number of letters that are named", count)));
         }
-        return Ok(Ok(Choice::Named(Wanted::default().letters(shared)?, ids)));
+        if versions.keys().any(|id| ids.binary_search(id).is_err()) {
+            return bad("`versions` are those of letters that are named in `ids`");
+        }
+        return Ok(Ok(Choice::Named(Wanted::default().letters(shared)?, ids, versions)));
     };
-    let (true, Some(upto)) = (ids.is_empty(), upto) else {
-        return bad("state a `filter` with `upto`, which the list of letters told, and no `ids`");
+    let (true, Some(upto)) = (ids.is_empty() && versions.is_empty(), upto) else {
+        return bad("state a `filter` with `upto`, which the list of letters told, and no `ids` or `versions`");
     };
     let letters = filter.letters(shared)?.upto(upto);
     let count = letters.count_matching().await.map_err(|error| Failed::of(&error))?;
@@ -213,8 +226,8 @@ async fn redrive_chosen(
     (expect, left_out): (u64, u64),
     changed: &mut Option<u64>,
 ) -> Result<(), Error> {
-    let (letters, ids) = match choice {
-        Choice::Named(letters, ids) => (letters, ids),
+    let (letters, ids, versions) = match choice {
+        Choice::Named(letters, ids, versions) => (letters, ids, versions),
         Choice::All(letters) => {
             // Unknown until the call returns.
             *changed = None;
@@ -233,7 +246,7 @@ async fn redrive_chosen(
     };
     let mut done = 0;
     for id in ids {
-        done += match letters.redrive(id).await {
+        done += match redrive_named(letters, id, versions.get(id)).await {
             Ok(done) => u64::from(done),
             // The request of this letter was not kept, or another has its key. The loop goes on with the other letters.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::KeyReused) => 0,
@@ -247,8 +260,21 @@ async fn redrive_chosen(
     Ok(())
 }
 
+/// Makes a letter a job again, if it has the stated version. Returns whether it did.
+async fn redrive_named(letters: &DeadLetters, id: &str, version: Option<&String>) -> Result<bool, Error> {
+    let Some(kept) = letters.show(id).await? else { return Ok(false) };
+    let is_meant = match version {
+        Some(version) => *version == kept.version(),
+        None => kept.letter.reason != Reason::Ambiguous,
+    };
+    if is_meant { letters.redrive_seen(&kept).await } else { Ok(false) }
+}
+
 pub(super) async fn purge(shared: &Shared, who: &Who, chosen: Chosen) -> Result<Reply, Failed> {
     let expect = chosen.expect;
+    if !chosen.versions.is_empty() {
+        return Err(Failed::new(StatusCode::BAD_REQUEST, "`versions` are for `redrive`: state none"));
+    }
     let choice = match choice(shared, chosen).await? {
         Ok(choice) => choice,
         Err(conflict) => return Ok(conflict),
@@ -270,7 +296,7 @@ fn forget_if_in_doubt(error: &Error, changed: &mut Option<u64>) {
 async fn purge_chosen(choice: &Choice, expect: u64, changed: &mut Option<u64>) -> Result<(), Error> {
     let mut done = 0;
     match choice {
-        Choice::Named(letters, ids) => {
+        Choice::Named(letters, ids, _) => {
             for id in ids {
                 done += u64::from(letters.remove(id).await.inspect_err(|error| forget_if_in_doubt(error, changed))?);
                 *changed = Some(done);

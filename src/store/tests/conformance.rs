@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::actor::Step;
-use super::super::dead::{self, Filter, NewDead, Redriven};
+use super::super::dead::{self, Filter, NewDead, Redrive, Redriven};
 use super::super::jobs::{self, Accepted, DueLanes, End, JobEnd, Most, NewJob, Wanted};
 use super::super::owners;
 use super::super::purge::{self, Retention};
@@ -367,12 +367,11 @@ fn dead_letter_becomes_a_job_again_once() {
         assert_eq!(opened.read(filter("exhausted"), dead::list).await.unwrap().0.len(), 1);
         assert!(opened.read(filter("rejected"), dead::list).await.unwrap().0.is_empty());
         assert!(opened.read(accepted, dead::show).await.unwrap().unwrap().can_be_sent);
+        let redrive = Redrive { history: Some(b"past".to_vec()), ..redrive_of(&opened, accepted, None).await };
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {
-            let store = open(&store).await;
-            tasks.spawn(
-                async move { store.write((accepted, Some(b"past".to_vec()), None), dead::redrive).await.unwrap() },
-            );
+            let (store, redrive) = (open(&store).await, redrive.clone());
+            tasks.spawn(async move { store.write(redrive, dead::redrive).await.unwrap() });
         }
         let told = tasks.join_all().await;
         assert_eq!(told.iter().filter(|told| **told == Redriven::Yes).count(), 1, "{told:?}");
@@ -393,10 +392,11 @@ fn dead_letter_without_request_cannot_be_redriven() {
             // A sink may be given the same letter twice.
             store.write(letter.clone(), dead::keep).await.unwrap();
         }
-        assert_eq!(store.write((id, None, None), dead::redrive).await.unwrap(), Redriven::NoRequest);
+        let redrive = redrive_of(&store, id, None).await;
+        assert_eq!(store.write(redrive.clone(), dead::redrive).await.unwrap(), Redriven::NoRequest);
         assert_eq!(store.read(10, dead::count).await.unwrap(), 1);
         assert_eq!(store.write(Filter { most: 10, ..Filter::default() }, dead::purge).await.unwrap().len(), 1);
-        assert_eq!(store.write((id, None, None), dead::redrive).await.unwrap(), Redriven::Gone);
+        assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Gone);
     });
 }
 

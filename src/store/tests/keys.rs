@@ -7,7 +7,6 @@ use super::super::actor::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::intake;
 use super::super::jobs::{Accepted, End, JobEnd};
-use super::super::keys::RequestKey;
 use super::*;
 
 /// A job with the key `order`, for the request `print`: the key is a keyed hash if the vendor's entry `seals`.
@@ -100,7 +99,8 @@ async fn redriven_letter_has_its_key_again() {
             if is_forgotten {
                 store.write((), FORGET).await.unwrap();
             }
-            assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Yes, "{tenant}");
+            let redrive = redrive_of(&store, letter, key).await;
+            assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Yes, "{tenant}");
             for seals in [false, true] {
                 assert_eq!(insert(&store, keyed(tenant, "one", seals)).await, Accepted::Before(letter), "{tenant}");
                 assert_eq!(insert(&store, keyed(tenant, "two", seals)).await, Accepted::KeyOfAnother, "{tenant}");
@@ -117,13 +117,14 @@ async fn letter_stays_while_another_request_has_its_key() {
             let (letter, key) = letter_of(&store, keyed("a", "one", false)).await;
             store.write((), FORGET).await.unwrap();
             let second = accept(&store, keyed("a", print, true)).await;
-            let redriven = store.write((letter, None, key.clone()), dead::redrive).await.unwrap();
+            let redrive = redrive_of(&store, letter, key).await;
+            let redriven = store.write(redrive.clone(), dead::redrive).await.unwrap();
             assert_eq!(redriven, Redriven::KeyTaken, "{print}");
             assert_eq!(store.read(10, dead::count).await.unwrap(), 1, "{print}");
             deliver(&store, second).await;
             // The key of the second request has expired.
             store.write((), FORGET).await.unwrap();
-            assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Yes, "{print}");
+            assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Yes, "{print}");
             store.write((), FORGET).await.unwrap();
             deliver(&store, letter).await;
         }
@@ -136,8 +137,9 @@ async fn missing_letter_takes_no_key() {
         let store = open(&store).await;
         let (letter, key) = letter_of(&store, keyed("a", "one", false)).await;
         store.write((), FORGET).await.unwrap();
+        let redrive = redrive_of(&store, letter, key).await;
         store.write(letter, dead::remove).await.unwrap();
-        assert_eq!(store.write((letter, None, key), dead::redrive).await.unwrap(), Redriven::Gone);
+        assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Gone);
         accept(&store, keyed("a", "one", false)).await;
     }
 }

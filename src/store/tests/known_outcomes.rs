@@ -69,7 +69,8 @@ async fn claim_and_lose(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Optio
         _ => {}
     }
     if meanwhile == Redriven {
-        assert_eq!(store.write((claimed.id, None, None), dead::redrive).await.unwrap(), Redriven::Yes);
+        let redrive = redrive_of(store, claimed.id, None).await;
+        assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Yes);
     }
     (claimed, Some((other, second)))
 }
@@ -195,6 +196,36 @@ async fn job_taken_back_keeps_its_deadline() {
         let most = Most { owner: id(), lease_ms: 20_000, jobs: 10, bytes: 1 << 20, from: 0 };
         let expired = store.write(most, jobs::expired).await.unwrap();
         assert_eq!(expired.iter().map(|job| job.id).collect::<Vec<_>>(), [lost.id]);
+    }
+}
+
+/// While an operator looks at a letter, another one sends it again, and its job is given up again.
+#[tokio::test]
+async fn stale_redrive_sends_no_later_letter() {
+    for kind in stores().await {
+        let store = open(&kind).await;
+        let first = accept(&store, job("a")).await;
+        let die = async |reason: &str| {
+            let claimed = claim(&store, id(), "a", 1).await.remove(0);
+            assert!(finish(&store, &claimed, None, End::Dead(Box::new(letter(first, reason)))).await);
+        };
+        let redriven = async |redrive: Redrive| store.write(redrive, dead::redrive).await.unwrap();
+        die("exhausted").await;
+        let seen = redrive_of(&store, first, None).await;
+        assert_eq!(redriven(seen.clone()).await, Redriven::Yes);
+        for reason in ["ambiguous", "exhausted"] {
+            die(reason).await;
+            assert_eq!(redriven(seen.clone()).await, Redriven::Gone, "{reason}");
+            assert_eq!(all_places(&store, first).await, [reason]);
+            assert_eq!(redriven(redrive_of(&store, first, None).await).await, Redriven::Yes, "{reason}");
+        }
+        // The outcome of the job's exchange becomes known, and its letter gets another reason.
+        let (lost, _) = claim_and_lose(&store, Ambiguous).await;
+        let seen = redrive_of(&store, lost.id, None).await;
+        let known = End::Dead(Box::new(letter(lost.id, "rejected")));
+        assert!(finish(&store, &lost, Some(lost.fence), known).await);
+        assert_eq!(redriven(seen).await, Redriven::Gone);
+        assert_eq!(all_places(&store, lost.id).await, ["rejected"]);
     }
 }
 

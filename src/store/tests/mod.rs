@@ -52,7 +52,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::dead::{self, Redrive};
 use super::jobs::{self, Claimed, LaneClaim, NewJob, Position, Start, Wanted};
+use super::keys::RequestKey;
 use super::owners::Silent;
 use super::starts;
 use super::{Id, LaneTier, Opened, Store};
@@ -174,6 +176,12 @@ pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -
     let lease_ms = i64::try_from(Duration::from_secs(20).as_millis()).unwrap();
     let wanted = Wanted { owner, lease_ms, lanes: vec![whole(lane(tenant), count)], most_bytes: 1 << 30 };
     store.write(wanted, jobs::claim).await.unwrap()
+}
+
+/// A redrive of the letter that the job has now.
+pub(super) async fn redrive_of(store: &Opened, id: Id, key: Option<RequestKey>) -> Redrive {
+    let letter = store.read(id, dead::show).await.unwrap().unwrap();
+    Redrive { id, seen: letter.version(), history: None, key }
 }
 
 /// A process without a heartbeat, as observed while the store answers.

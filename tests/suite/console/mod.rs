@@ -185,6 +185,7 @@ async fn letters_are_changed_by_their_number_alone() {
         json!({"filter": {}, "expect": 5}),
         json!({"ids": [], "expect": 0}),
         json!({"ids": ["x"], "filter": {}, "upto": upto, "expect": 5}),
+        json!({"ids": ["x"], "versions": {"x": "1-rejected"}, "expect": 1}),
         json!({"filter": {"reason": "none"}, "upto": upto, "expect": 5}),
         json!({"all": true, "expect": 5}),
     ] {
@@ -231,6 +232,37 @@ async fn ambiguous_letters_are_sent_again_by_their_reason_alone() {
         scene.until_letters(2).await;
         assert_eq!(scene.vendor.arrivals().len(), before + 1, "{sent}");
     }
+}
+
+/// Another operator may have sent the letter again, whose job may have become another letter since.
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_letter_is_named_with_its_version() {
+    let scene = Scene::new("versions", false).await;
+    let copy = Request::new(http::Method::from_bytes(b"COPY").unwrap(), "v", "/broken/ambiguous");
+    scene.client.outbox().enqueue("acme", Priority::High, copy).await.unwrap();
+    scene.until_letters(1).await;
+    let listed = scene.get("api/letters").await["letters"][0].clone();
+    assert_eq!(listed["reason"], "ambiguous");
+    let (id, version) = (listed["id"].as_str().unwrap(), listed["version"].as_str().unwrap());
+    let redrive = async |versions: Value| {
+        let body = json!({"ids": [id], "versions": versions, "expect": 1});
+        scene.post("api/letters/redrive", body).await
+    };
+    let left = json!({"redriven": 0, "left": 1, "left_out": 0});
+    for versions in [json!({}), json!({id: "0-exhausted"})] {
+        assert_eq!(redrive(versions.clone()).await, (StatusCode::OK, left.clone()), "{versions}");
+    }
+    let before = scene.vendor.arrivals().len();
+    assert_eq!(redrive(json!({id: version})).await.1["redriven"], 1);
+    scene.arrival_after(before).await;
+    scene.until_letters(1).await;
+    // The same call again names a letter that is not there any more.
+    assert_eq!(redrive(json!({id: version})).await, (StatusCode::OK, left));
+    let again = scene.get(&format!("api/letters/{id}")).await;
+    assert_eq!(again["reason"], "ambiguous");
+    assert_ne!(again["version"], version);
+    assert_eq!(scene.vendor.arrivals().len(), before + 1);
+    assert_eq!(redrive(json!({"other": version})).await.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,3 +146,33 @@ async fn redriven_job_is_not_sent_after_its_key() {
         assert_eq!(transport.calls().len(), tried + 1);
     }
 }
+
+/// Two operators look at a letter, and send it again one after the other. The vendor has forgotten its key.
+#[tokio::test(flavor = "multi_thread")]
+async fn second_redrive_sends_no_job_in_doubt() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(504));
+    let vendor = vendor(FakeVendor::builder()).await;
+    let machine = Arc::new(Machine { began: now(), ahead_ms: AtomicI64::new(0) });
+    let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+    let builder = || client(&vendor, &store, &half_hour()).transport(transport.clone());
+    let first = builder().work().build().await.unwrap();
+    let receipt = first.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    until_ended(&receipt).await;
+    assert!(first.shutdown(Duration::from_secs(5)).await);
+    let id = receipt.id();
+    drop((receipt, first));
+
+    let tried = transport.calls().len();
+    machine.ahead_ms.store(31 * 60_000, Relaxed);
+    let next = builder().work().build().await.unwrap();
+    let letters = next.outbox().dead_letters().unwrap();
+    let seen = letters.show(&id).await.unwrap().unwrap();
+    assert_eq!(seen.letter.reason, Reason::Exhausted);
+    assert!(letters.redrive_seen(&seen).await.unwrap());
+    let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+    assert!(!letters.redrive_seen(&seen).await.unwrap(), "it is another letter now");
+    assert_eq!(letter_of(&next, &id).await.reason, Reason::Ambiguous);
+    assert_ne!(letters.show(&id).await.unwrap().unwrap().version(), seen.version());
+    assert_eq!(transport.calls().len(), tried, "the vendor may act twice: not sent again");
+}

@@ -26,7 +26,8 @@ export function view(main, params, page) {
 
   let now = params;
   let last = { total: 0, letters: [] };
-  const selected = new Set();
+  // The version of each selected letter, by its id.
+  const selected = new Map();
 
   const act = (verb, action, all) => async () => {
     const count = all ? last.total : selected.size;
@@ -34,7 +35,8 @@ export function view(main, params, page) {
     const leftOut = all && !now.reason ? "Those are left out of which nobody knows whether the vendor acted: filter by that reason to send them. " : "";
     const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " + leftOut +
       "A vendor that may have acted may have forgotten its key: ask it first.";
-    const body = all ? { filter: filter(now), upto: last.upto, expect: count } : { ids: [...selected], expect: count };
+    const versions = verb === "redrive" ? { versions: Object.fromEntries(selected) } : {};
+    const body = all ? { filter: filter(now), upto: last.upto, expect: count } : { ids: [...selected.keys()], ...versions, expect: count };
     const agreed = await confirm({ title: `${action}: ${what}`, text: danger, action: `${action} ${number(count)}`, number: count });
     if (!agreed) return;
     await page.try(async () => {
@@ -68,7 +70,7 @@ export function view(main, params, page) {
     const rows = last.letters.map((letter) => {
       const box = el("input", { type: "checkbox", checked: selected.has(letter.id), "data-key": `box ${letter.id}`, "aria-label": `select the letter of ${letter.tenant} from ${letter.at}` });
       box.addEventListener("change", () => {
-        if (box.checked) selected.add(letter.id); else selected.delete(letter.id);
+        if (box.checked) selected.set(letter.id, letter.version); else selected.delete(letter.id);
         draw();
       });
       const result = letter.last ? [letter.last.status, letter.last.error].filter(Boolean).join(" ") : "";
@@ -85,6 +87,8 @@ export function view(main, params, page) {
 
   async function refresh(signal) {
     last = await get(query("letters", now), signal);
+    // Another user may have sent a selected letter again: its job may have a letter by now that nobody has selected.
+    for (const { id, version } of last.letters) if (selected.has(id) && selected.get(id) !== version) selected.delete(id);
     draw();
   }
   return { refresh, change: (params) => { now = params; selected.clear(); } };
