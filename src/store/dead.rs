@@ -235,8 +235,8 @@ pub(crate) fn request<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Resul
     })
 }
 
-/// Takes the key of a letter for the job that it becomes: the key may have expired and been deleted. Returns false if
-/// another request has the key by now.
+/// Takes the key of a letter for the job that it becomes, for as long as that of a new job: the key may have expired and
+/// been deleted. Returns false if another request has the key by now.
 async fn has_key(id: Id, seen: &Version, key: &RequestKey, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     // The row stays locked, because without its letter the key would belong to a job that does not exist.
     let sql = match db.dialect() {
@@ -252,6 +252,9 @@ async fn has_key(id: Id, seen: &Version, key: &RequestKey, db: Db<'_>, now: i64)
     let Some(row) = rows.first_mut() else { return Ok(true) };
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (forms, until) = ((&key.key, key.other_key.as_ref()), now.saturating_add(KEY_MS));
+    if keys::prolong((id, &lane), forms, (until, now), db).await? {
+        return Ok(true);
+    }
     Ok(matches!(keys::take((id, &lane), forms, (until, now), db).await?, KeyTaken::ByThis))
 }
 

@@ -43,6 +43,26 @@ macro_rules! row_of_taken_key {
     };
 }
 
+/// Keeps a key that `job` has, in either of its forms, until `expires` at least, and locks its row: no process deletes it
+/// before this step is committed. Returns false if the job has no such key, or none that has not expired.
+pub(super) async fn prolong(
+    (job, lane): (Id, &LaneTier),
+    ((key, _), other_key): (&KeyAndPrint, Option<&KeyAndPrint>),
+    (expires, now): (i64, i64),
+    db: Db<'_>,
+) -> Result<bool, DbError> {
+    let LaneTier { tenant, vendor, .. } = lane;
+    for key in [Some(key), other_key.map(|(key, _)| key)].into_iter().flatten() {
+        let sql = "UPDATE ic_key SET expires_at = CASE WHEN expires_at < $5 THEN $5 ELSE expires_at END \
+                   WHERE tenant = $1 AND vendor = $2 AND key = $3 AND job = $4 AND expires_at > $6";
+        let args = args![tenant, vendor, key, job.as_bytes().as_slice(), expires, now];
+        if db.execute(sql, args).await? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Takes a key for `job` until `expires`, unless another job has it, in either of its forms.
 pub(super) async fn take(
     (job, lane): (Id, &LaneTier),
@@ -83,8 +103,7 @@ pub(super) async fn take(
             let expected = if form == key { Some(fingerprint) } else { other_fingerprint };
             match () {
                 () if expected != Some(known.as_str()) => is_taken = true,
-                // With this job's id, an earlier run of this step was committed and its reply was lost, or the job was
-                // made from a letter whose key has not expired.
+                // With this job's id, an earlier run of this step was committed and its reply was lost.
                 () if before == job => return Ok(KeyTaken::ByThis),
                 () => return Ok(KeyTaken::Before(before)),
             }

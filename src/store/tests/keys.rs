@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::super::actor::Step;
 use super::super::dead::{self, NewDead, Redriven};
+use super::super::driver::args;
 use super::super::intake;
 use super::super::jobs::{Accepted, End, JobEnd};
 use super::*;
@@ -105,6 +106,31 @@ async fn redriven_letter_has_its_key_again() {
                 assert_eq!(insert(&store, keyed(tenant, "one", seals)).await, Accepted::Before(letter), "{tenant}");
                 assert_eq!(insert(&store, keyed(tenant, "two", seals)).await, Accepted::KeyOfAnother, "{tenant}");
             }
+        }
+    }
+}
+
+/// The key of the letter has not expired, and will soon.
+#[tokio::test]
+async fn redriven_letter_keeps_its_key_a_day() {
+    let shorten: Step<(), u64> = |(), db, now| {
+        Box::pin(async move { db.execute("UPDATE ic_key SET expires_at = $1", args![now + 60_000]).await })
+    };
+    let left_ms: Step<(), i64> = |(), db, now| {
+        Box::pin(async move { Ok(db.fetch("SELECT expires_at FROM ic_key", Vec::new()).await?[0].int()? - now) })
+    };
+    for store in stores().await {
+        let store = open(&store).await;
+        // `at_rest` may have changed since the key was recorded.
+        for (tenant, seals) in [("a", false), ("b", true)] {
+            let (letter, _) = letter_of(&store, keyed(tenant, "one", false)).await;
+            let NewJob { key, other_key, .. } = keyed(tenant, "one", seals);
+            let redrive = redrive_of(&store, letter, key.map(|key| RequestKey { key, other_key })).await;
+            store.write((), shorten).await.unwrap();
+            assert_eq!(store.write(redrive, dead::redrive).await.unwrap(), Redriven::Yes, "{tenant}");
+            let left = store.read((), left_ms).await.unwrap();
+            assert!(left > 23 * 3_600_000, "{tenant}: {left} ms");
+            store.write((), FORGET).await.unwrap();
         }
     }
 }
