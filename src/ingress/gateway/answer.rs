@@ -2,27 +2,62 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 
 use super::json_links::JsonLinks;
 use super::wire::Busy;
 use crate::error::BoxError;
 use crate::send::response::ResponseBody;
 
+/// How long the gateway waits for the end of a body whose caller went away: a vendor may send its last data and the end
+/// in two packets, and a caller that has a whole JSON value need not read on to the end.
+const END: Duration = Duration::from_secs(1);
+
 /// The body of a gateway's response: the vendor's body as it arrives, or one of the gateway's own.
 pub struct GatewayBody {
-    /// Dropped before the content, so that the request is remembered before the vendor's connection is closed.
     watch: Watch,
     content: Content,
+    /// Where the rest of the body goes if its caller leaves; `None` if nobody would read it.
+    rest: Option<RestSlot>,
     /// Keeps the connection marked as busy until the body is dropped.
     _busy: Option<Busy>,
 }
 
-/// Called with the reason when the caller does not get all of a vendor's body.
-pub(super) type OnCut = Box<dyn FnOnce(String) + Send + Sync>;
+/// Called with the reason when the caller does not get all of a vendor's body. It remembers the request.
+pub(super) type OnCut = Box<dyn FnOnce(String) -> Forget + Send + Sync>;
+
+/// Forgets the request again.
+pub(super) type Forget = Box<dyn FnOnce() + Send>;
+
+/// Where a body that its caller has left goes. The task of the caller's connection reads on, so that these bodies count
+/// as connections do and end with them.
+pub(super) type RestSlot = Arc<Mutex<Option<Box<Rest>>>>;
+
+/// What is left of a vendor's body after its caller went away: perhaps its end alone.
+pub(super) struct Rest {
+    content: Content,
+    forget: Forget,
+}
+
+impl Rest {
+    /// Waits a moment for the end of the body. If it comes without further data, the caller had all of the body, and the
+    /// request is forgotten.
+    pub(super) async fn settle(self) {
+        let Rest { mut content, forget } = self;
+        let next = std::future::poll_fn(move |cx| content.poll_frame(cx));
+        match tokio::time::timeout(END, next).await {
+            Ok(None) => forget(),
+            Ok(Some(Ok(frame))) if frame.is_trailers() => forget(),
+            _ => {}
+        }
+    }
+}
 
 /// Watches whether all of a vendor's body is taken.
 #[derive(Default)]
@@ -33,12 +68,20 @@ struct Watch {
     minds_leaving: bool,
 }
 
-impl Drop for Watch {
+impl Drop for GatewayBody {
     fn drop(&mut self) {
-        if self.minds_leaving
-            && let Some(on_cut) = self.on_cut.take()
+        if !self.watch.minds_leaving {
+            return;
+        }
+        let Some(on_cut) = self.watch.on_cut.take() else { return };
+        // The request is remembered before the vendor's connection is closed, and while it is open whether more comes.
+        let forget = on_cut("its caller went away before all of the answer had been sent".to_owned());
+        // Of a body with a stated length it is known that more comes.
+        if self.size_hint().lower() == 0
+            && let Some(slot) = self.rest.take()
         {
-            on_cut("its caller went away before all of the answer had been sent".to_owned());
+            let content = std::mem::replace(&mut self.content, Content::Own(None));
+            *slot.lock() = Some(Box::new(Rest { content, forget }));
         }
     }
 }
@@ -50,6 +93,20 @@ enum Content {
     Rewritten(Box<Rewritten>),
     /// A body of the gateway's own that is streamed without a stated length.
     Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
+}
+
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Content::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Vendors(body) => {
+                let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+            }
+            Content::Rewritten(body) => body.poll_frame(cx),
+            Content::Live(body) => body.as_mut().poll_frame(cx),
+        }
+    }
 }
 
 struct Rewritten {
@@ -109,7 +166,7 @@ impl fmt::Debug for Content {
 
 impl GatewayBody {
     fn new(content: Content) -> GatewayBody {
-        GatewayBody { watch: Watch::default(), content, _busy: None }
+        GatewayBody { watch: Watch::default(), content, rest: None, _busy: None }
     }
 
     pub(crate) fn own(bytes: Bytes) -> GatewayBody {
@@ -126,19 +183,20 @@ impl GatewayBody {
     }
 
     /// Rewrites the URLs of the JSON in a vendor's body, or in a buffered one.
-    pub(super) fn rewritten(self, links: JsonLinks) -> GatewayBody {
-        let content = match self.content {
+    pub(super) fn rewritten(mut self, links: JsonLinks) -> GatewayBody {
+        self.content = match std::mem::replace(&mut self.content, Content::Own(None)) {
             Content::Vendors(body) => Content::Rewritten(Box::new(Rewritten { body, links, last: None })),
             Content::Own(Some(bytes)) => Content::Own(Some(links.whole(&bytes))),
             other => other,
         };
-        GatewayBody { content, ..self }
+        self
     }
 
     /// Calls `on_cut` if the body breaks off and, with `minds_leaving`, if it is dropped before all of it was taken.
-    pub(super) fn watched(self, on_cut: Option<OnCut>, minds_leaving: bool) -> GatewayBody {
+    pub(super) fn watched(mut self, on_cut: Option<OnCut>, minds_leaving: bool) -> GatewayBody {
         let on_cut = on_cut.filter(|_| !self.is_taken());
-        GatewayBody { watch: Watch { on_cut, minds_leaving }, ..self }
+        self.watch = Watch { on_cut, minds_leaving };
+        self
     }
 
     /// Whether nothing of the body is left. hyper asks for no end after the last byte of a stated length, and a body
@@ -147,9 +205,11 @@ impl GatewayBody {
         self.is_end_stream() || self.size_hint().exact() == Some(0)
     }
 
-    /// Keeps the connection marked as busy until the body is dropped.
-    pub(super) fn keeping(self, busy: Busy) -> GatewayBody {
-        GatewayBody { _busy: Some(busy), ..self }
+    /// Keeps the connection marked as busy until the body is dropped. If its caller leaves, what may be left of it goes
+    /// to `rest`.
+    pub(super) fn keeping(mut self, busy: Busy, rest: RestSlot) -> GatewayBody {
+        (self._busy, self.rest) = (Some(busy), Some(rest));
+        self
     }
 }
 
@@ -158,19 +218,11 @@ impl Body for GatewayBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match &mut self.content {
-            Content::Own(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Live(body) => return body.as_mut().poll_frame(cx),
-            Content::Vendors(body) => {
-                let frame = std::task::ready!(Pin::new(body).poll_frame(cx));
-                frame.map(|frame| frame.map_err(BoxError::from))
-            }
-            Content::Rewritten(body) => std::task::ready!(body.poll_frame(cx)),
-        };
+        let frame = std::task::ready!(self.content.poll_frame(cx));
         match &frame {
             Some(Err(error)) => {
                 if let Some(on_cut) = self.watch.on_cut.take() {
-                    on_cut(format!("its answer broke off: {error}"));
+                    drop(on_cut(format!("its answer broke off: {error}")));
                 }
             }
             Some(Ok(frame)) if !frame.is_trailers() && !self.is_taken() => {}

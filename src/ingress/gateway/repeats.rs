@@ -137,6 +137,13 @@ impl<T: Clone> Repeats<T> {
         is_full && !std::mem::replace(&mut self.has_been_full, true)
     }
 
+    /// Forgets a request if `is_same` holds for what is kept of it: it may have been remembered anew meanwhile.
+    pub(super) fn forget_if(&mut self, request: &Fingerprint, is_same: impl FnOnce(&T) -> bool) {
+        if self.kept.get(request).is_some_and(|(_, kept)| is_same(kept)) {
+            self.forget(request);
+        }
+    }
+
     fn forget_old(&mut self, now: Time) {
         while let Some((&(until, _), &request)) = self.order.first_key_value()
             && until <= now

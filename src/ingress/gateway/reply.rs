@@ -80,13 +80,25 @@ pub(super) fn open_outcome(answer: &Answer, route: &Route) -> Option<Error> {
     Some(route.error(ErrorKind::Status, Delivery::Ambiguous, why))
 }
 
-/// Media types, or parts of them, of bodies that come event by event or line by line.
-const STREAMS: [&str; 5] = ["text/event-stream", "vnd.amazon.eventstream", "ndjson", "jsonl", "json-seq"];
+/// Media types, or parts of them, of bodies that come event by event, line by line or part by part, or are played while
+/// they come.
+const STREAMS: [&str; 10] = [
+    "text/event-stream",
+    "vnd.amazon.eventstream",
+    "ndjson",
+    "jsonl",
+    "json-seq",
+    "json-lines",
+    "stream+json",
+    "multipart/mixed",
+    "audio/",
+    "video/",
+];
 
 /// Whether a caller that goes away before the end of this response may send its request again although the vendor has
 /// acted. A vendor that answers with an error has not acted on this attempt, and what an earlier one left open is
-/// remembered anyway. People stop a stream of events or lines on purpose, as of a language model's answer, and may ask the
-/// same again.
+/// remembered anyway. People stop a stream of events or lines on purpose, as of a language model's answer or a spoken text,
+/// and may ask the same again.
 pub(super) fn is_needed_whole(status: StatusCode, headers: &HeaderMap) -> bool {
     let has_body = !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_ascii_lowercase();

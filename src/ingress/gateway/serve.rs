@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::answer::RestSlot;
 use super::door::{Door, Shutdown};
 use super::listen::{At, Listen};
 use super::problem::Problem;
@@ -337,21 +338,32 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let busy = Arc::new(AtomicBool::new(false));
     let wire = Wire::new(stream, busy.clone(), shared.client.core().clock);
+    let rest = RestSlot::default();
     let service = service_fn(|request| {
-        let (shared, door, busy) = (&shared, &door, Busy::begin(&busy));
+        let (shared, door, busy, rest) = (&shared, &door, Busy::begin(&busy), rest.clone());
         // The connection counts as idle once the last byte of the response has been handed to hyper.
-        async move { Ok::<_, Infallible>(shared.answer(request, door).await.map(|body| body.keeping(busy))) }
+        async move { Ok::<_, Infallible>(shared.answer(request, door).await.map(|body| body.keeping(busy, rest))) }
     });
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None).max_header_size(HEAD_BYTES).max_buf_size(2 * HEAD_BYTES);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), service));
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = closing(&mut phases) => {}
+    {
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), service));
+        let is_closing = tokio::select! {
+            _ = connection.as_mut() => false,
+            () = closing(&mut phases) => true,
+        };
+        if is_closing {
+            connection.as_mut().graceful_shutdown();
+            // An error means that the caller has disconnected, or that a body broke off.
+            let _ = connection.await;
+        }
     }
-    connection.as_mut().graceful_shutdown();
-    // An error means that the caller has disconnected, or that a body broke off.
-    let _ = connection.await;
+    // The connection has been dropped, and with it a body that its caller left.
+    let left = rest.lock().take();
+    if let Some(left) = left {
+        // Boxed: few connections end so, and all of them would have room for it.
+        Box::pin(left.settle()).await;
+    }
 }
 
 /// Waits until the gateway accepts no more connections, or has been dropped.

@@ -10,7 +10,7 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body::Body;
 
 use super::aim::Aim;
-use super::answer::{GatewayBody, OnCut};
+use super::answer::{Forget, GatewayBody, OnCut};
 use super::callers::{self, Allowed};
 use super::door::Door;
 use super::framing::{self, take_flag};
@@ -273,7 +273,13 @@ impl Shared {
                 // A response that has arrived completely cannot break off any more, and hyper takes it with its head.
                 let on_cut = mark.filter(|_| !answer.is_whole()).map(|mark| {
                     let (shared, mark) = (self.clone(), mark.fingerprint());
-                    let remember: OnCut = Box::new(move |why| shared.remember(mark, why));
+                    let remember: OnCut = Box::new(move |why| {
+                        let why: Arc<str> = why.into();
+                        shared.remember(mark, why.clone());
+                        let is_same = move |kept: &Arc<str>| Arc::ptr_eq(kept, &why);
+                        let forget: Forget = Box::new(move || shared.repeats.lock().forget_if(&mark, is_same));
+                        forget
+                    });
                     remember
                 });
                 let minds_leaving = is_needed_whole(answer.status(), answer.headers());
@@ -313,7 +319,7 @@ impl Shared {
         self.repeats.lock().find(now, &fingerprint)
     }
 
-    pub(super) fn remember(&self, mark: Fingerprint, why: String) {
+    pub(super) fn remember(&self, mark: Fingerprint, why: impl Into<Arc<str>>) {
         let is_first_lost = self.repeats.lock().remember(self.client.core().clock.now(), mark, why.into());
         if is_first_lost {
             let message = "more requests with unknown outcome than the gateway remembers: repetitions of some are sent";

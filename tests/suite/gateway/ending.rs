@@ -219,6 +219,44 @@ async fn post_left_in_its_answer_is_not_repeated() {
     }
 }
 
+/// The vendor's last data and the end of its answer come in two packets, and the caller leaves between them, as one does
+/// that reads a single JSON value.
+#[tokio::test(flavor = "multi_thread")]
+async fn post_left_before_the_bare_end_may_be_repeated() {
+    for (rest, is_refused) in [("0\r\n\r\n", false), ("5\r\nworld\r\n0\r\n\r\n", true)] {
+        let first = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec();
+        let rest = Step::Write(rest.as_bytes().to_vec());
+        let answer = vec![Step::Read, Step::Write(first), Step::Idle(Duration::from_millis(500)), rest];
+        let vendor = FaultServer::start(vec![vec![Step::Loop(answer)]]).await;
+        let entry = format!(
+            "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\n\
+             [[vendors.shop.limits]]\nname = \"at_once\"\nconcurrency = 1\n",
+            vendor.url()
+        );
+        let serving = serve_gateway(entry + &callers("billing")).await;
+        let order = post("/acme/shop/orders", "integration-max-wait: 0\r\n", "{}");
+        let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+        caller.write_all(order.as_bytes()).await.unwrap();
+        assert!(read_until(&mut caller, "hello").await.starts_with("HTTP/1.1 200"));
+        drop(caller);
+        // The slot is taken until the gateway has seen that the caller is gone. Two seconds of refusals are more than the
+        // gateway waits for the end.
+        let mut refused = 0;
+        let last = loop {
+            let again = send_raw(&serving, &order).await;
+            match again.status {
+                429 => {}
+                422 if refused < 100 => refused += 1,
+                status => break status,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        assert!(refused > 0, "the request is not remembered before its answer has ended");
+        let (expected, sent) = if is_refused { (422, 1) } else { (200, 2) };
+        assert_eq!((last, vendor.requests().len()), (expected, sent));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn post_read_to_its_end_may_be_repeated() {
     let json = "content-type: application/json\r\n";

@@ -24,6 +24,19 @@ fn repetition_is_recognised_for_ten_minutes() {
 }
 
 #[test]
+fn request_remembered_anew_is_not_forgotten() {
+    let mut repeats = Repeats::default();
+    repeats.remember(T0, number(1), "first");
+    repeats.remember(T0, number(1), "again");
+    repeats.forget_if(&number(1), |kept| *kept == "first");
+    repeats.forget_if(&number(2), |_| true);
+    assert_eq!(repeats.find(T0, &number(1)), Some("again"));
+    repeats.forget_if(&number(1), |kept| *kept == "again");
+    assert_eq!(repeats.find(T0, &number(1)), None);
+    assert!(repeats.is_empty() && repeats.order.is_empty() && repeats.lanes.is_empty() && repeats.ranks.is_empty());
+}
+
+#[test]
 fn memory_is_bounded_and_the_oldest_goes() {
     let mut repeats = Repeats::default();
     for n in 0..MOST as u64 + 10 {

@@ -104,3 +104,23 @@ fn query_key_is_in_no_header() {
     let unreadable = b"https://b.example/\xe9?key=s3cr3t";
     assert_eq!(prepared(&auth, "location", unreadable), None);
 }
+
+#[test]
+fn streams_alone_may_be_left() {
+    for (kind, expected) in [
+        ("application/json", true),
+        ("application/hal+json; charset=utf-8", true),
+        ("multipart/form-data", true),
+        ("image/png", true),
+        ("text/event-stream", false),
+        ("application/x-ndjson", false),
+        ("application/stream+json", false),
+        ("application/json-lines", false),
+        ("Multipart/Mixed; boundary=\"-\"", false),
+        ("audio/mpeg", false),
+        ("video/mp4", false),
+    ] {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+        assert_eq!(is_needed_whole(StatusCode::OK, &headers), expected, "{kind}");
+    }
+}
