@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -43,7 +45,9 @@ pub(crate) struct Accepted {
 /// A URI without a host is taken as a path below the vendor's base URL. A URI with a host must lie below the base URL.
 ///
 /// A body whose length is known and at most `buffer_up_to` bytes is read into memory, so that a retry can send it
-/// again. Any other body is sent once, as it arrives.
+/// again. Any other body is sent once, as it arrives. With `answered`, it fails if nothing of it comes for a minute,
+/// until that flag is set: for callers outside of this program, which may never go on. A program streams its own bodies
+/// as it likes, for example one that goes on while the response comes.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidRequest`] if a header cannot be read, the URI is not below the base URL, or the body broke off;
@@ -53,6 +57,7 @@ pub(crate) async fn accept<B>(
     route: &Route,
     defaults: &SendOptions,
     buffer_up_to: usize,
+    answered: Option<Arc<AtomicBool>>,
     clock: Clock,
 ) -> Result<Accepted, Error>
 where
@@ -76,7 +81,10 @@ where
         Err(route.not_sent(ErrorKind::Deadline, why))
     };
     request.parts.body = match body.size_hint().exact().is_some_and(|length| length <= buffer_up_to as u64) {
-        false => Body::wrap(Timed { body: Box::pin(body), wait: None }),
+        false => match answered {
+            Some(answered) => Body::wrap(Timed { body: Box::pin(body), wait: None, answered }),
+            None => Body::wrap(body),
+        },
         true => match tokio::time::timeout(most, whole(body, buffer_up_to)).await {
             Ok(Ok(whole)) => whole.into(),
             Ok(Err(Unread::Broken(why))) => {
@@ -107,6 +115,9 @@ struct Timed<B> {
     body: Pin<Box<B>>,
     /// Ends the present wait.
     wait: Option<Pin<Box<Sleep>>>,
+    /// Whether the vendor's response has begun. The request may then go on for as long as the response, and be silent for
+    /// longer than a minute.
+    answered: Arc<AtomicBool>,
 }
 
 impl<B> HttpBody for Timed<B>
@@ -125,7 +136,10 @@ where
             }
             Poll::Pending => {
                 ready!(self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(BODY))).as_mut().poll(cx));
-                Poll::Ready(Some(Err(stalled().into())))
+                match self.answered.load(Relaxed) {
+                    true => Poll::Pending,
+                    false => Poll::Ready(Some(Err(stalled().into()))),
+                }
             }
         }
     }

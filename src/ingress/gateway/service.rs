@@ -194,7 +194,9 @@ impl Shared {
             return Err(Problem::no_memory());
         }
         let buffer_up_to = if memory.is_some() { BUFFER } else { 0 };
-        let accepted = accept(request, &aim.route, &defaults, buffer_up_to, core.clock).await;
+        // For a body that is streamed. Set once the vendor's response has begun.
+        let answered = memory.is_none().then(Arc::<AtomicBool>::default);
+        let accepted = accept(request, &aim.route, &defaults, buffer_up_to, answered.clone(), core.clock).await;
         let accepted = accepted.map_err(|error| Problem::of(&error, true))?;
         let Accepted { mut request, priority, immediate, stated_deadline } = accepted;
         let priority = allowed.capped(priority);
@@ -256,6 +258,9 @@ impl Shared {
                 return Err(Problem::of(&error, may_act_twice));
             }
         };
+        if let Some(answered) = &answered {
+            answered.store(result.is_ok(), Ordering::Relaxed);
+        }
         let base = aim.route.base().map_err(|error| Problem::of(&error, true))?.into_owned();
         let back = Back { base: &base, path: &aim.path, auth: &aim.route.vendor.auth, own: &aim.own };
         match result.and_then(|answer| fits(answer, &method, &aim.route)) {

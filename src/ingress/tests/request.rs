@@ -44,7 +44,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    accept(request, &route("v"), &SendOptions::new(), buffer_up_to, Clock::system()).await
+    accept(request, &route("v"), &SendOptions::new(), buffer_up_to, None, Clock::system()).await
 }
 
 async fn get(uri: &str) -> Result<Request, Error> {
@@ -142,7 +142,7 @@ async fn sdk_credential_is_dropped_from_the_query() {
         ("https://keyed.example/a?x=1&%61pi_key=theirs", "/a?x=1"),
     ] {
         let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-        let accepted = accept(request, &route("keyed"), &SendOptions::new(), 0, Clock::system()).await.unwrap();
+        let accepted = accept(request, &route("keyed"), &SendOptions::new(), 0, None, Clock::system()).await.unwrap();
         assert!(matches!(&accepted.request.parts.target, Target::Path { path, .. } if path == expected), "{uri}");
     }
 }
@@ -158,7 +158,7 @@ async fn options_prefer_extensions_over_headers() {
         .unwrap();
     request.extensions_mut().insert(SendOptions::new().priority(Priority::High));
     let defaults = SendOptions::new().endpoint("default").deadline(Duration::from_secs(9)).max_wait(Duration::ZERO);
-    let accepted = accept(request, &route("v"), &defaults, 0, Clock::system()).await.unwrap();
+    let accepted = accept(request, &route("v"), &defaults, 0, None, Clock::system()).await.unwrap();
     let parts = &accepted.request.parts;
     assert_eq!((accepted.priority, accepted.immediate), (Priority::High, true));
     assert_eq!((parts.endpoint.as_deref(), parts.max_wait), (Some("by-header"), None));
@@ -253,24 +253,43 @@ async fn body_has_a_minute_for_each_piece() {
     }
 }
 
+/// A body that is streamed, with this many seconds before each piece.
+async fn streamed(pause: u64, answered: Option<Arc<AtomicBool>>) -> Body {
+    let body = SlowBody { pause: Duration::from_secs(pause), left: 2, next: None };
+    let request = http::Request::post("/pay").body(body).unwrap();
+    let accepted = accept(request, &route("v"), &SendOptions::new(), 0, answered, Clock::system()).await.unwrap();
+    assert_eq!(accepted.request.body_bytes(), None);
+    accepted.request.parts.body
+}
+
 #[tokio::test(start_paused = true)]
 async fn streamed_body_has_a_minute_for_each_piece() {
-    let streamed = async |pause: u64| {
-        let body = SlowBody { pause: Duration::from_secs(pause), left: 2, next: None };
-        let accepted = accept_request(http::Request::post("/pay").body(body).unwrap(), 0).await.unwrap();
-        assert_eq!(accepted.request.body_bytes(), None);
-        accepted.request.parts.body
-    };
-    let mut in_time = streamed(59).await;
+    let mut in_time = streamed(59, Some(Arc::default())).await;
     for _ in 0..2 {
         // The vendor takes nothing of the body for this time.
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert!(in_time.frame().await.unwrap().is_ok());
     }
     assert!(in_time.frame().await.is_none());
-    let mut late = streamed(61).await;
+    let mut late = streamed(61, Some(Arc::default())).await;
     let error = late.frame().await.unwrap().unwrap_err();
     assert!(format!("{error:?}").contains("came for 60 s"), "{error:?}");
+}
+
+/// The program's own request, and one of the gateway's that the vendor answers before it goes on.
+#[tokio::test(start_paused = true)]
+async fn answered_request_may_be_silent() {
+    let answered = Arc::<AtomicBool>::default();
+    let own = streamed(3_600, None).await;
+    let answering = streamed(3_600, Some(answered.clone())).await;
+    for (mut silent, begins) in [(own, None), (answering, Some(&answered))] {
+        let response = async {
+            tokio::time::sleep(Duration::from_secs(59)).await;
+            begins.into_iter().for_each(|answered| answered.store(true, Relaxed));
+        };
+        let (frame, ()) = tokio::join!(silent.frame(), response);
+        assert!(frame.unwrap().is_ok());
+    }
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl LaneService {
         let unsent = |error| Failed { error, may_act_twice: true };
         // The route is looked up for each request, because the configuration may have changed since the lane was made.
         let route = core.registry.route(lane.tenant(), lane.vendor()).map_err(unsent)?;
-        let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await.map_err(unsent)?;
+        let accepted = accept(request, &route, &defaults, buffer_up_to, None, core.clock).await.map_err(unsent)?;
         let may_resend = accepted.request.parts.on_ambiguous.unwrap_or(route.vendor.retry.on_ambiguous);
         let may_act_twice = retry::idempotent(&method, || key::is_covered(&accepted.request, &route), false)
             || may_resend == OnAmbiguous::Resend
