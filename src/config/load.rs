@@ -227,7 +227,7 @@ fn environments<'a>(
     let others = std::mem::take(&mut base.environments);
     let all = std::iter::once((LIVE, None)).chain(others.iter().map(|(name, entry)| (name.as_str(), Some(entry))));
     for (environment, upper) in all {
-        let entry = upper.map_or_else(|| base.clone(), |upper| overlay::vendor(&base, upper));
+        let entry = upper.map_or_else(|| base.clone(), |upper| overlay::environment(&base, upper));
         let before = previous.and_then(|vendors| vendors.by_name.get(name)?.get(environment));
         if let Some(before) = before.filter(|before| before.entry == entry) {
             out.insert(environment.into(), before.clone());

@@ -22,7 +22,8 @@
 //!   `extends = "catalogue"` it changes the entry: stated fields replace fields, limits and endpoints are matched by
 //!   name, and lists are replaced whole. With `extends = "none"` it **replaces** the entry, limits and dialect
 //!   included. To state neither is an error.
-//! - An environment changes its vendor in the same way. `live` is the entry itself.
+//! - An environment changes its vendor in the same way; but one with a `base_url` has none of the vendor's
+//!   `secret_headers`. `live` is the entry itself.
 //! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the
 //!   only endpoint with it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. A tenant cannot change a limit of
 //!   scope `vendor`, because all tenants share it.

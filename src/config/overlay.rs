@@ -3,7 +3,8 @@
 //!
 //! The rule is the same everywhere: a field that the upper entry states replaces that of the lower entry. Limits and
 //! endpoints are matched by name, headers by name without case. Lists (`paths`, `methods`, `quirks`) are replaced
-//! whole. An overlay cannot remove anything; to start from nothing, an entry must not extend another.
+//! whole. An overlay cannot remove anything; to start from nothing, an entry must not extend another. The one exception:
+//! an environment with a base URL of its own inherits no headers with secrets.
 
 use super::entry::LimitEntry;
 use super::format::{
@@ -63,6 +64,16 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     for (name, upper) in &upper.environments {
         let lower = out.environments.remove(name).unwrap_or_default();
         out.environments.insert(name.clone(), vendor(&lower, upper));
+    }
+    out
+}
+
+/// Applies an environment over its vendor. One with a base URL of its own gets none of the vendor's headers with secrets:
+/// they belong to another system, which others may see.
+pub(super) fn environment(base: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
+    let mut out = vendor(base, upper);
+    if upper.base_url.is_some() {
+        out.secret_headers.clone_from(&upper.secret_headers);
     }
     out
 }

@@ -44,6 +44,48 @@ fn upper_entry_replaces_secret_headers_by_name() {
 }
 
 #[test]
+fn environment_with_own_url_inherits_no_secret() {
+    let text = format!(
+        "{VENDOR}secret_headers = {{ x-second = \"env:SECOND\" }}\n\
+         [vendors.v.environments.plan]\nsafety = 0.5\n\
+         [vendors.v.environments.sandbox]\nbase_url = \"https://sandbox.example\"\n\
+         [vendors.v.environments.other]\nbase_url = \"https://other.example\"\n\
+         secret_headers = {{ x-third = \"env:OTHER\" }}\n"
+    );
+    for (environment, expected) in [
+        ("live", &["x-second=env:SECOND"][..]),
+        ("plan", &["x-second=env:SECOND"]),
+        ("sandbox", &[]),
+        ("other", &["x-third=env:OTHER"]),
+    ] {
+        let config = load(&text, "", tenant().environment(environment)).unwrap();
+        let tenant = config.tenant("a", "v").unwrap();
+        let stated = tenant.all_secret_headers().map(|header| format!("{}={}", header.name, header.secret));
+        assert_eq!(stated.collect::<Vec<String>>(), expected, "{environment}");
+    }
+}
+
+#[test]
+fn secret_of_all_goes_to_no_chosen_host() {
+    let of_all = "secret_headers = { x-second = \"env:SECOND\" }\n";
+    for (url, is_refused) in
+        [("https://{v}/x", true), ("https://{v}.example/x", true), ("https://{v}.v.example/x", false)]
+    {
+        let entry = VENDOR.replace("https://v.example", url);
+        let value = if url.starts_with("https://{v}/") { "a.example" } else { "a" };
+        let at_host = || tenant().variable("v", value);
+        match load(&(entry.clone() + of_all), "", at_host()) {
+            Ok(_) => assert!(!is_refused, "{url}"),
+            Err(error) => {
+                let told = error.to_string();
+                assert!(is_refused && told.contains("f.toml:5:") && told.contains("in the tenants' entries"), "{told}");
+            }
+        }
+        load(&entry, "", at_host().secret_header("x-second", "env:OWN")).unwrap();
+    }
+}
+
+#[test]
 fn mistakes_in_secret_headers_are_all_reported() {
     let text = format!(
         "{VENDOR}headers = {{ x-plain = \"1\" }}\nidempotency = {{ header = \"x-once\" }}\n[vendors.v.secret_headers]\n\

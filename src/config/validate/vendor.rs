@@ -53,8 +53,14 @@ pub(in crate::config) fn vendor(
             String::new()
         }
         Some(url) => {
-            if let Err(message) = base_url::check(url, connection.allow_http) {
-                report.problem(at(&[], "base_url"), message);
+            match base_url::check(url, connection.allow_http) {
+                Err(message) => report.problem(at(&[], "base_url"), message),
+                Ok(()) if !entry.secret_headers.is_empty() && !base_url::host_is_the_vendors(url) => {
+                    let message = "each tenant chooses the host of this base URL, and would get the secret of all \
+                                   tenants there; state `secret_headers` in the tenants' entries instead";
+                    report.problem(at(&[], "secret_headers"), message);
+                }
+                Ok(()) => {}
             }
             url.clone()
         }
