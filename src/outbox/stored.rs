@@ -47,6 +47,9 @@ pub(crate) struct Stored {
     /// process that ends the job may not know the job's tenant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) redacted: bool,
+    /// The headers of the request that were left out, because the entry's `secret_headers` stated them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replaced: Vec<Box<str>>,
 }
 
 impl Stored {
@@ -65,6 +68,7 @@ impl Stored {
             reply: request.notes.reply,
             reply_to: request.notes.reply_to.map(String::from),
             redacted: request.tenant.vendor.at_rest == AtRest::Redacted,
+            replaced: request.notes.replaced,
         }
     }
 
@@ -129,6 +133,9 @@ impl Stored {
         };
         for (name, value) in &self.metadata {
             request = request.metadata(name, value);
+        }
+        if !self.replaced.is_empty() {
+            request = request.replaced_headers(&self.replaced);
         }
         if self.reply {
             request = request.reply();

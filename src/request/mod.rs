@@ -377,6 +377,12 @@ impl Request {
         self
     }
 
+    /// Names the headers in whose place each attempt carries a secret of the entry.
+    pub(crate) fn replaced_headers(mut self, names: &[Box<str>]) -> Request {
+        self.parts.notes.get_or_insert_default().replaced = names.to_vec();
+        self
+    }
+
     /// Adds an encoded pair to the query.
     pub(crate) fn push_query(&mut self, name: &str, value: &str) {
         push_pair(&mut self.parts.query, name, value);

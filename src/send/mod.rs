@@ -247,6 +247,7 @@ impl Outgoing {
         let points = endpoint.map_or(&vendor.costs, |(_, endpoint)| &endpoint.costs).of(stated());
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let mut notes = request.parts.notes.take();
+        prepared::check_replaced(notes.as_deref(), &route)?;
         if vendor.counts_bytes
             && request.parts.body.bytes().is_none()
             && notes.as_ref().is_none_or(|notes| notes.bytes.is_none())

@@ -16,7 +16,7 @@ use super::credential_headers::is_credential;
 use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
 use crate::error::panic::catch_panic;
 use crate::error::{Error, ErrorKind};
-use crate::request::{Parts, Request, Target};
+use crate::request::{Notes, Parts, Request, Target};
 use crate::route::{Authorization, Route};
 use crate::transport::auth::{self, Signer, SigningParts};
 use crate::transport::{Exchange, target};
@@ -307,6 +307,22 @@ fn is_readable(element: &[u8]) -> bool {
     let mut weights = parts.filter_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
     let is_known = |name: &&[u8]| coding.eq_ignore_ascii_case(name);
     [&b""[..], b"gzip", b"identity"].iter().any(is_known) || weights.any(is_zero)
+}
+
+/// Refuses a stored request of which a header was left out for a secret of the entry, if this process's configuration
+/// states no such secret. Without it the vendor would refuse the request for good.
+pub(super) fn check_replaced(notes: Option<&Notes>, tenant: &Tenant) -> Result<(), Error> {
+    let is_stated = |name: &str| tenant.all_secret_headers().any(|header| header.name.as_str() == name);
+    match notes.and_then(|notes| notes.replaced.iter().find(|name| !is_stated(name))) {
+        None => Ok(()),
+        Some(name) => {
+            let why = format!(
+                "the header {name} was left out when the request was accepted, because `secret_headers` stated it, and \
+                 this configuration does not; state it, or let this process load the present configuration"
+            );
+            Err(refused(tenant, ErrorKind::InvalidRequest, &why))
+        }
+    }
 }
 
 /// The error of a request that is not sent.

@@ -66,7 +66,7 @@ fn environment_with_own_url_inherits_no_secret() {
 }
 
 #[test]
-fn secret_of_all_goes_to_no_chosen_host() {
+fn shared_secret_goes_to_no_chosen_host() {
     let of_all = "secret_headers = { x-second = \"env:SECOND\" }\n";
     for (url, is_refused) in
         [("https://{v}/x", true), ("https://{v}.example/x", true), ("https://{v}.v.example/x", false)]

@@ -222,7 +222,7 @@ async fn post_left_in_its_answer_is_not_repeated() {
 /// The vendor's last data and the end of its answer come in two packets, and the caller leaves between them, as one does
 /// that reads a single JSON value.
 #[tokio::test(flavor = "multi_thread")]
-async fn post_left_before_the_bare_end_may_be_repeated() {
+async fn answer_left_before_bare_end_is_forgotten() {
     for (rest, is_refused) in [("0\r\n\r\n", false), ("5\r\nworld\r\n0\r\n\r\n", true)] {
         let first = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec();
         let rest = Step::Write(rest.as_bytes().to_vec());

@@ -141,11 +141,14 @@ async fn secret_headers_are_not_stored() {
     let shown = serde_json::to_string(&kept.letter).unwrap();
     assert!(shown.contains("unknown: ***") && matches!(kept.letter.request, LetterRequest::Whole { .. }), "{shown}");
     client.shutdown(Duration::from_secs(5)).await;
+    let mut is_named = false;
     for entry in std::fs::read_dir(&rows).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!holds(CANARY) && !holds(SECOND));
+        is_named |= holds("\"replaced\":[\"x-api-key\"]");
     }
+    assert!(is_named, "the row names the header, for a process that does not know the secret");
 }
 
 #[tokio::test(flavor = "multi_thread")]

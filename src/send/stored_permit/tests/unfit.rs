@@ -1,5 +1,5 @@
 //! Stored jobs that do not fit the configuration: one that costs more than a limit holds, one whose endpoint is gone, and
-//! one with a header that it may not state any more.
+//! one with a header that it may not state any more, and one that needs a secret which another process has.
 
 use super::*;
 use crate::send::unfit::Unfit;
@@ -110,4 +110,28 @@ async fn job_in_hand_that_stops_fitting_waits() {
     assert!(history.unfit.is_some() && transport.calls().is_empty());
     client.tenants().set(tenant()).unwrap();
     assert!(matches!(send(history).await, ClaimEnd::Delivered(_)) && transport.calls().len() == 1);
+}
+
+/// The process that accepted the job had loaded `secret_headers` earlier than the one that sends it.
+#[tokio::test(start_paused = true)]
+async fn job_waits_for_secret_of_replaced_header() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let sending = |history| {
+        let request = Request::post("v", "/").body("content").replaced_headers(&["x-second".into()]);
+        Sending { request, history, ..job(1, StallingRecords::new(Duration::ZERO, &[])) }
+    };
+    let before = builder(TWENTY, &transport).build().await.unwrap();
+    let ending = send_stored(before.core(), sending(History::default()), None).await;
+    let ClaimEnd::Later { history, .. } = ending else { panic!("it ended") };
+    let [record] = &history.attempts[..] else { panic!("it is recorded: {history:?}") };
+    assert!(record.error.as_ref().is_some_and(|error| error.contains("the header x-second")), "{record:?}");
+    assert!(history.unfit.is_some() && transport.calls().is_empty());
+
+    let with_secret = format!("secret_headers = {{ x-second = \"keys:second\" }}\n{TWENTY}");
+    let after = builder(&with_secret, &transport);
+    let after = after.credential_resolver("keys", |key: String| async move { Ok(SecretString::from(key)) });
+    let after = after.build().await.unwrap();
+    let ending = send_stored(after.core(), sending(history), None).await;
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
+    assert_eq!(transport.calls()[0].header("x-second"), Some("second"));
 }
