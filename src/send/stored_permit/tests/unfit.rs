@@ -1,4 +1,4 @@
-//! Stored jobs that do not fit the configuration: one that costs more than a limit holds, one whose endpoint is gone, and
+//! Stored jobs that do not fit the configuration: one that costs more than a limit holds, one whose endpoint is gone,
 //! one with a header that it may not state any more, and one that needs a secret which another process has.
 
 use super::*;
