@@ -52,6 +52,10 @@ pub struct DeadLetter {
     pub attempts: Vec<AttemptRecord>,
     /// As much of the request as is kept.
     pub request: LetterRequest,
+    /// The headers that were left out of the request, because each attempt carried a secret of the entry in their place.
+    /// A new attempt needs such a secret too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replaced: Vec<Box<str>>,
     /// How the client's own store must keep the letter.
     #[serde(skip)]
     pub(crate) at_rest: AtRest,
@@ -91,6 +95,7 @@ impl DeadLetter {
             costs: BTreeMap::new(),
             attempts: Vec::new(),
             request,
+            replaced: Vec::new(),
             at_rest: AtRest::Plain,
             may_have_acted_at: None,
             in_doubt_since: None,
@@ -114,6 +119,7 @@ impl DeadLetter {
             attempts: self.attempts.clone(),
             // Built field by field, because a clone would copy a body that may be large.
             request: self.request.redacted(),
+            replaced: Vec::new(),
             at_rest: self.at_rest,
             may_have_acted_at: self.may_have_acted_at,
             in_doubt_since: self.in_doubt_since,

@@ -43,7 +43,7 @@ impl DeadLetterSink for StoreSink {
                 reply_to: None,
                 // A vendor whose entry states `at_rest` has no letters with whole requests.
                 redacted: false,
-                replaced: Vec::new(),
+                replaced: letter.replaced.clone(),
             });
             let lane = LaneTier {
                 tenant: letter.tenant.clone(),

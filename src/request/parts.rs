@@ -47,7 +47,7 @@ pub(crate) struct Notes {
     /// Whether the request was accepted without a key. It gets none later: a key that is in no row of the store would
     /// be another one in each claim of the job.
     pub(crate) accepted_without_key: bool,
-    /// The headers that were left out when the request was accepted, because the entry's `secret_headers` stated them.
+    /// The headers that were left out of the request, because the entry's `secret_headers` stated them.
     pub(crate) replaced: Vec<Box<str>>,
     pub(crate) metadata: BTreeMap<String, String>,
     /// The stated sizes of the request body and of the response body, in bytes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::key;
-use super::prepared::Prepared;
+use super::prepared::{Prepared, note_replaced};
 use crate::Priority;
 use crate::config::{AuthScheme, Endpoint, LimitKind, OnAmbiguous, Unit};
 use crate::core::{Core, refusal};
@@ -58,9 +58,7 @@ pub(crate) fn acceptable(
     let mut notes = request.parts.notes.take();
     let own_key = notes.as_ref().and_then(|notes| notes.idempotency_key.clone());
     let has_key = key::add_key(&mut request, &mut notes, &tenant, &base)?;
-    let secrets = tenant.all_secret_headers().map(|header| &header.name);
-    let replaced = secrets.filter(|name| request.parts.headers.contains_key(*name)).map(|name| name.as_str().into());
-    let replaced: Vec<Box<str>> = replaced.collect();
+    note_replaced(&request.parts.headers, &tenant, &mut notes);
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
     let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
@@ -86,7 +84,7 @@ pub(crate) fn acceptable(
         return Err(refusal::error(&tenant, priority, core.clock.now(), refusal));
     }
     let request = LetterRequest::whole(prepared.method(), &path, &prepared.kept_headers(vendor), body.clone());
-    let notes = Notes { replaced, ..notes.map(|notes| *notes).unwrap_or_default() };
+    let notes = notes.map(|notes| *notes).unwrap_or_default();
     Ok(Acceptable {
         request,
         endpoint,

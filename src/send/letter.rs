@@ -47,6 +47,7 @@ impl Outgoing {
         if let Some(notes) = &self.notes {
             letter.metadata = notes.metadata.clone();
             letter.idempotency_key = notes.idempotency_key.as_deref().map(str::to_owned);
+            letter.replaced.clone_from(&notes.replaced);
         }
         if let Some(past) = &self.past {
             letter.attempts.clone_from(&past.records);
@@ -106,6 +107,9 @@ impl Request {
         }
         for (name, value) in &letter.metadata {
             request = request.metadata(name, value);
+        }
+        if !letter.replaced.is_empty() {
+            request = request.replaced_headers(&letter.replaced);
         }
         Ok(request)
     }

@@ -255,6 +255,7 @@ impl Outgoing {
             return Err(refusal::unknown_size(vendor));
         }
         let has_key = key::add_key(&mut request, &mut notes, &route, &base)?;
+        prepared::note_replaced(&request.parts.headers, &route, &mut notes);
         let on_ambiguous = request.parts.on_ambiguous;
         let prepared = Prepared::new(request, &route, &base)?;
         drop(base);
@@ -349,7 +350,8 @@ impl Outgoing {
         }
         let has_changed = now.tenant() != self.route.tenant();
         if has_changed {
-            self.prepared.retarget(&self.route, &now).map_err(|why| self.no_longer_valid(&why))?;
+            let fits = self.prepared.retarget(&self.route, &now, &mut self.notes);
+            fits.map_err(|why| self.no_longer_valid(&why))?;
             // A reload may have renumbered the endpoints.
             let known =
                 self.route.vendor.endpoint_name(self.endpoint.place()).and_then(|name| now.vendor.endpoint(name).ok());

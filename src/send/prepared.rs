@@ -69,10 +69,19 @@ impl Prepared {
     }
 
     /// Converts the request to another version of the tenant's configuration, and validates it again.
-    pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
+    pub(crate) fn retarget(
+        &mut self,
+        before: &Route,
+        route: &Route,
+        notes: &mut Option<Box<Notes>>,
+    ) -> Result<(), Cow<'static, str>> {
+        if let Some(why) = without_replaced(notes.as_deref(), route) {
+            return Err(why.into());
+        }
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
         remove_added(&mut self.parts.headers, &before.vendor);
+        note_replaced(&self.parts.headers, route, notes);
         complete_headers(&mut self.parts, route)?;
         self.first = Some(url);
         Ok(())
@@ -309,20 +318,38 @@ fn is_readable(element: &[u8]) -> bool {
     [&b""[..], b"gzip", b"identity"].iter().any(is_known) || weights.any(is_zero)
 }
 
-/// Refuses a stored request of which a header was left out for a secret of the entry, if this process's configuration
-/// states no such secret. Without it the vendor would refuse the request for good.
-pub(super) fn check_replaced(notes: Option<&Notes>, tenant: &Tenant) -> Result<(), Error> {
-    let is_stated = |name: &str| tenant.all_secret_headers().any(|header| header.name.as_str() == name);
-    match notes.and_then(|notes| notes.replaced.iter().find(|name| !is_stated(name))) {
-        None => Ok(()),
-        Some(name) => {
-            let why = format!(
-                "the header {name} was left out when the request was accepted, because `secret_headers` stated it, and \
-                 this configuration does not; state it, or let this process load the present configuration"
-            );
-            Err(refused(tenant, ErrorKind::InvalidRequest, &why))
+/// Notes which headers of the request are left out, because each attempt carries a secret of the entry in their place.
+pub(super) fn note_replaced(headers: &HeaderMap, tenant: &Tenant, notes: &mut Option<Box<Notes>>) {
+    for header in tenant.all_secret_headers().filter(|header| headers.contains_key(&header.name)) {
+        let replaced = &mut notes.get_or_insert_default().replaced;
+        if replaced.iter().all(|name| **name != *header.name.as_str()) {
+            replaced.push(header.name.as_str().into());
         }
     }
+}
+
+/// Refuses a request of which a header was left out for a secret of the entry, if this process's configuration gives
+/// the header no value. Without it the vendor would refuse the request for good.
+pub(super) fn check_replaced(notes: Option<&Notes>, tenant: &Tenant) -> Result<(), Error> {
+    match without_replaced(notes, tenant) {
+        None => Ok(()),
+        Some(why) => Err(refused(tenant, ErrorKind::InvalidRequest, &why)),
+    }
+}
+
+/// Why a request would be sent without a header that was left out of it; `None` if no header would be missing.
+fn without_replaced(notes: Option<&Notes>, tenant: &Tenant) -> Option<String> {
+    let vendor = &tenant.vendor;
+    let is_given = |name: &str| {
+        tenant.all_secret_headers().any(|header| header.name.as_str() == name)
+            || auth::header_of(&vendor.auth).is_ok_and(|header| header.is_some_and(|header| header.as_str() == name))
+            || vendor.headers.iter().any(|(header, _)| header.as_str().eq_ignore_ascii_case(name))
+    };
+    let name = notes?.replaced.iter().find(|name| !is_given(name))?;
+    Some(format!(
+        "the header {name} was left out of the request, because `secret_headers` stated it, and this configuration does \
+         not state it, nor do `auth` and `headers`; state it, or let this process load the present configuration"
+    ))
 }
 
 /// The error of a request that is not sent.

@@ -159,3 +159,34 @@ async fn refusal_of_own_credential_names_secret_headers() {
     assert!(error.contains("`secret_headers` in the entry of the vendor or the tenant"), "{error}");
     client.shutdown(Duration::from_secs(5)).await;
 }
+
+/// A plain send leaves a letter, and the next process does not know the secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn letter_without_its_header_is_not_sent() {
+    let (rows, transport) = (folder(), FakeTransport::new(|_| FakeAnswer::status(503)));
+    let process = async |headers: &str| {
+        let builder = IntegrationClient::builder().without_catalogue().tenant(TenantEntry::new("acme", "open"));
+        let builder = builder.vendors_toml(OPEN.replace("headers = { x-api-key = \"of-every-request\" }", headers));
+        let builder = builder.credential_resolver("kept", |_: String| async move { Ok(SecretString::from("second")) });
+        builder.store(Store::sqlite(rows.join("s.db"))).transport(transport.clone()).build().await.unwrap()
+    };
+    let first = process("secret_headers = { x-api-key = \"kept:x\" }").await;
+    let request = Request::get("open", "/a").header("x-api-key", CANARY);
+    let error = first.send("acme", Priority::Normal, request).await.unwrap_err();
+    assert!(first.shutdown(Duration::from_secs(5)).await);
+    drop(first);
+    let (second, sent) = (process("").await, transport.calls().len());
+    let letters = second.outbox().dead_letters().unwrap();
+    let kept = letters.show(error.letter_id().unwrap()).await.unwrap().unwrap();
+    let error = second.redrive(&kept.letter).await.unwrap_err();
+    assert!(error.to_string().contains("the header x-api-key was left out"), "{error}");
+    assert_eq!(transport.calls().len(), sent);
+    // The row of the letter names it too, for the outbox.
+    let holds = |bytes: Vec<u8>| bytes.windows(24).any(|window| window == b"\"replaced\":[\"x-api-key\"]");
+    let count = std::fs::read_dir(&rows).unwrap().filter(|entry| {
+        let path = entry.as_ref().unwrap().path();
+        holds(std::fs::read(path).unwrap())
+    });
+    assert!(count.count() > 0);
+    second.shutdown(Duration::from_secs(5)).await;
+}

@@ -135,3 +135,43 @@ async fn job_waits_for_secret_of_replaced_header() {
     assert!(matches!(ending, ClaimEnd::Delivered(_)));
     assert_eq!(transport.calls()[0].header("x-second"), Some("second"));
 }
+
+/// The tenant loses the secret that replaced the job's header.
+#[tokio::test(start_paused = true)]
+async fn job_in_hand_that_loses_its_secret_waits() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder_with_secret(TWENTY, &transport, true).build().await.unwrap();
+    let tenant = || TenantEntry::new("acme", "v").credential("keys:acme");
+    client.tenants().set(tenant().secret_header("x-second", "keys:second")).unwrap();
+    client.tenants().pause("acme", "v").unwrap();
+    let request = Request::post("v", "/").body("content").replaced_headers(&["x-second".into()]);
+    let sending = Sending { request, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
+    let changes = async {
+        tokio::time::sleep(5 * SECOND).await;
+        client.tenants().set(tenant()).unwrap();
+        client.tenants().resume("acme", "v").unwrap();
+    };
+    let (ending, ()) = tokio::join!(send_stored(client.core(), sending, None), changes);
+    let ClaimEnd::Later { wait, .. } = ending else { panic!("it ended") };
+    assert!(wait == 30 * SECOND && transport.calls().is_empty());
+}
+
+/// The header has moved from `secret_headers` to `headers`, or to `auth`.
+#[tokio::test(start_paused = true)]
+async fn replaced_header_may_be_given_elsewhere() {
+    let of_all = format!("headers = {{ X-Second = \"plain\" }}\n{TWENTY}");
+    let auth = "[vendors.v.environments.other]\nauth = { scheme = \"header\", name = \"X-Second\" }\n";
+    let tenant = || TenantEntry::new("acme", "v").credential("keys:acme");
+    for (entry, tenant, value) in
+        [(of_all, tenant(), "plain"), (format!("{TWENTY}{auth}"), tenant().environment("other"), "acme")]
+    {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = builder_with_secret(&entry, &transport, true).build().await.unwrap();
+        client.tenants().set(tenant).unwrap();
+        let request = Request::post("v", "/").body("content").replaced_headers(&["x-second".into()]);
+        let sending = Sending { request, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
+        let ending = send_stored(client.core(), sending, None).await;
+        assert!(matches!(ending, ClaimEnd::Delivered(_)), "{value}");
+        assert_eq!(transport.calls()[0].header("x-second"), Some(value));
+    }
+}
