@@ -426,12 +426,12 @@ impl Outgoing {
         if self.past().records.len() == noted {
             self.note(core, Phase::Answered, Some(status.as_u16()), None);
         }
-        let body = excerpt(response).await;
-        let words = self.words(status.as_u16(), &body);
+        let words = self.words(status.as_u16(), &excerpt(response).await);
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        if retry::is_about_content(status.as_u16()) {
+        // Without a key the vendor may refuse a repetition of what it has acted on.
+        if retry::is_about_content(status.as_u16()) && self.is_idempotent(core.clock.moment()) {
             // The letter holds no doubt either: else its job would not be sent where the vendor has forgotten the key.
             self.past().may_have_acted = None;
         }
