@@ -25,7 +25,7 @@ use crate::outbox::{DeadLetters, KeptLetter};
 
 /// The number of letters in a page, unless the call states another.
 const PAGE: usize = 50;
-/// The most letters that one call may name.
+/// The most letters that one call may name. Such a call fits into the longest body that is read.
 const NAMED: usize = 1_000;
 /// The number of letters that are deleted between two counts of those that an action has deleted: a purge deletes as
 /// many in one transaction.

@@ -17,8 +17,9 @@ use crate::BoxFuture;
 use crate::error::BoxError;
 
 const AT: &str = "/~/console";
-/// Largest body, in bytes, of a request to the mounted service.
-const MOST: usize = 64 * 1024;
+/// Largest body, in bytes, of a request to the mounted service. The console's longest calls name 1,000 dead letters with
+/// their versions, which is up to 108 bytes for each.
+const MOST: usize = 128 * 1024;
 /// How long such a body may take to arrive. It is read before the service looks at a token, so anyone may send it.
 const BODY: Duration = Duration::from_secs(10);
 
@@ -73,7 +74,7 @@ where
 /// Reads a request's body to its end.
 ///
 /// # Errors
-/// Holds the error response if the body is longer than 64 KiB, breaks off, or does not end within ten seconds.
+/// Holds the error response if the body is longer than 128 KiB, breaks off, or does not end within ten seconds.
 pub(crate) async fn collected<B>(request: http::Request<B>) -> Result<http::Request<Bytes>, Box<Response<GatewayBody>>>
 where
     B: Body<Data = Bytes> + Send + 'static,

@@ -211,6 +211,18 @@ async fn letters_are_changed_by_their_number_alone() {
     assert_eq!((status, &done["redriven"], &done["left"]), (StatusCode::OK, &json!(0), &json!(1)), "there is none");
 }
 
+/// None of the letters exists. Each has the longest version.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousand_letters_are_named_with_versions() {
+    let scene = Scene::new("thousand", false).await;
+    let ids: Vec<String> = (0..1_000).map(|number| format!("{number:032x}")).collect();
+    let version = format!("{}-not_configured", i64::MAX);
+    let versions: Value = ids.iter().map(|id| (id.clone(), Value::from(version.as_str()))).collect();
+    let body = json!({"ids": ids, "versions": versions, "expect": 1_000});
+    let (status, done) = scene.post("api/letters/redrive", body).await;
+    assert_eq!((status, done), (StatusCode::OK, json!({"redriven": 0, "left": 1_000, "left_out": 0})));
+}
+
 /// The vendor may have acted on an ambiguous letter, and may act twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn ambiguous_letters_are_sent_again_by_their_reason_alone() {
