@@ -15,6 +15,8 @@ use crate::store::{is_down, pauses, usage};
 const EVERY: Duration = Duration::from_secs(1);
 /// Lanes and endpoints in one write to the store.
 const TOGETHER: usize = 256;
+/// So many lanes in a row whose pauses cannot be written are a fault of the store, whatever its error says.
+const MOST_FAILED: u32 = 4;
 
 impl OutboxState {
     /// Writes the units that lanes have taken since the last call.
@@ -43,7 +45,8 @@ impl OutboxState {
     pub(crate) async fn write_pauses(&self, core: &Weak<Core>, all: bool) {
         let lanes = self.pauses.take(self.clock.now(), all);
         let mut left: Vec<Vec<Looked>> = lanes.chunks(TOGETHER).map(<[Looked]>::to_vec).collect();
-        while let Some(some) = left.pop() {
+        let mut failed = 0;
+        while let Some(mut some) = left.pop() {
             let now = self.clock.now();
             let changes = self.pauses.compare(core.upgrade().as_deref(), &some, now);
             if changes.is_empty() {
@@ -53,19 +56,42 @@ impl OutboxState {
             let (begun, shortened) = changes.rows();
             // A row that has been written already may be written again.
             match self.store.write((self.clock, begun, shortened), pauses::keep).await {
-                Ok(()) => self.pauses.are_written(changes, now),
-                Err(error) if is_down(&error) => {
-                    // Each further write would wait for the store as long as this one did.
+                Ok(()) => {
+                    failed = 0;
+                    self.pauses.are_written(changes, now);
+                }
+                Err(error) if is_down(&error) || failed >= MOST_FAILED => {
+                    // Each further write would wait for the store as long as this one did, or fail as the last ones.
                     self.pauses.put_off(some.into_iter().chain(left.into_iter().flatten()));
                     return;
                 }
                 // The database may refuse the names of one lane alone.
-                Err(_) if some.len() > 1 => left.extend(some.into_iter().map(|lane| vec![lane])),
+                Err(_) if some.len() > 1 => {
+                    let half = some.split_off(some.len() / 2);
+                    left.extend([half, some]);
+                }
                 // The store has logged it.
-                Err(_) => self.pauses.put_off(some),
+                Err(_) => {
+                    failed += 1;
+                    self.pauses.put_off(some);
+                }
             }
         }
     }
+}
+
+/// Waits until usage and pauses are to be written again. Returns whether it is the last time.
+async fn wait(core: &Weak<Core>, outbox: &OutboxState) -> bool {
+    let mut stop = outbox.stop.subscribe();
+    // If a worker runs, jobs may end until it does.
+    let is_last = core.strong_count() == 0 || (*outbox.stop.borrow() && *outbox.ended.borrow());
+    if !is_last {
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            _ = stop.changed() => {}
+        }
+    }
+    is_last
 }
 
 /// Writes the lanes' usage and pauses until the client is dropped and, if no worker does so, counts what earlier processes sent.
@@ -75,25 +101,30 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
             recall::run(core.clone(), outbox.clone()).await;
         }
     };
-    let written = async {
-        let mut stop = outbox.stop.subscribe();
+    // Pauses of many lanes may take long, and usage does not wait for them.
+    let usage = async {
         loop {
-            // If a worker runs, jobs may end until it does.
-            let is_last = core.strong_count() == 0 || (*outbox.stop.borrow() && *outbox.ended.borrow());
-            if !is_last {
-                tokio::select! {
-                    () = tokio::time::sleep(EVERY) => {}
-                    _ = stop.changed() => {}
-                }
-            }
-            tokio::join!(outbox.write_usage(), outbox.write_pauses(&core, is_last));
+            let is_last = wait(&core, &outbox).await;
+            outbox.write_usage().await;
             outbox.measure_backlog().await;
             if is_last {
-                // The recall task ends only when it is told to stop.
-                outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 return;
             }
         }
+    };
+    let pauses = async {
+        loop {
+            let is_last = wait(&core, &outbox).await;
+            outbox.write_pauses(&core, is_last).await;
+            if is_last {
+                return;
+            }
+        }
+    };
+    let written = async {
+        tokio::join!(usage, pauses);
+        // The recall task ends only when it is told to stop.
+        outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
     };
     tokio::join!(recalled, written);
 }

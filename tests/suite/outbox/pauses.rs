@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use integration_client::dead_letter::MemorySink;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use sqlx::{Connection, Row, SqliteConnection};
@@ -185,6 +186,51 @@ async fn pause_is_written_when_disk_has_room_again() {
     disk.0.store(false, Relaxed);
     assert!(changed_end(&folder, None).await.is_some());
     client.shutdown(Duration::from_secs(5)).await;
+}
+
+/// While it is set, answers each write of pauses with an error that does not say whether the store or the data is the
+/// cause, and counts them.
+#[derive(Default)]
+struct Refusing {
+    is_set: AtomicBool,
+    refused: AtomicU32,
+}
+
+impl Watch for Refusing {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        if moment != Moment::Before || what != "other" || !self.is_set.load(Relaxed) {
+            return Fault::None;
+        }
+        self.refused.fetch_add(1, Relaxed);
+        Fault::Refused
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_error_fails_few_writes() {
+    let (folder, store) = (folder(), Arc::new(Refusing::default()));
+    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR);
+    for number in 0..300 {
+        builder = builder.tenant(TenantEntry::new(format!("t{number}"), "v"));
+    }
+    let builder = builder.store(Store::sqlite(folder.join("s.db")).watched_by(store.clone()));
+    let builder = builder.transport(transport(Some("120")).0).dead_letter_sink(MemorySink::new(300));
+    let client = builder.build().await.unwrap();
+    store.is_set.store(true, Relaxed);
+    let mut refused = tokio::task::JoinSet::new();
+    for number in 0..300 {
+        let client = client.clone();
+        let request = Request::get("v", "/refused").deadline(Duration::from_secs(5));
+        refused.spawn(async move { client.send(&format!("t{number}"), Priority::Normal, request).await.is_err() });
+    }
+    assert!(refused.join_all().await.into_iter().all(|is_refused| is_refused));
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let failed = store.refused.load(Relaxed);
+    assert!((1..150).contains(&failed), "{failed} writes failed");
+    assert_eq!(stored_end(&folder, "%").await, None);
+    store.is_set.store(false, Relaxed);
+    client.shutdown(Duration::from_secs(5)).await;
+    assert!(stored_end(&folder, "%").await.is_some());
 }
 
 /// The store's clock was a year ahead when the row was written.
