@@ -21,7 +21,7 @@
 //! | time passes | `poll`, `poll_timeout`, `is_quiet` |
 //! | lanes come and change | `upsert`, `retire`, `pin`, `unpin`, `begin_changes`, `end_changes`, `move_out`, `take_over`, `replay` |
 //! | lanes rest | `sweep`, `is_empty`, `waiters_end` |
-//! | pauses | `pause`, `unpause`, `resume`, `is_held`, `paused_until`, `pause_group`, `forget_group`, `forgotten`, `stated_pauses`, `restore_pause` |
+//! | pauses | `pause`, `unpause`, `resume`, `is_held`, `paused_until`, `pause_group`, `forget_group`, `forgotten`, `stated_pauses`, `counts_in`, `restore_pause` |
 //! | limits that several processes share | `wishes`, `hold`, `give_all`, `is_starved`, `was_starved` |
 //! | a look | `find`, `has`, `usual`, `headroom`, `view`, `brief`, `survey`, `copy`, `waiting`, `waiting_in`, `in_flight`, `is_busy`, `lane_count` |
 //! | begin and end | `new`, `close`, `shut_down` |

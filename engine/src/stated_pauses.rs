@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::group::Group;
 use super::holder::Hosts;
 use super::keys::LaneKey;
 use super::notices::Noticed;
@@ -101,6 +102,15 @@ impl Engine {
             }
         }
         Some(pauses)
+    }
+
+    /// Whether a lane counts in the limits of this account, or of this vendor if no account is named. During a reload a
+    /// lane is of the earlier configuration until its turn comes.
+    pub fn counts_in(&self, key: LaneKey, group: Group<'_>) -> bool {
+        let Some(lane) = self.lanes.get(key) else { return false };
+        let is_of = |account: &str| self.lanes.account_name(key).is_some_and(|name| name.as_str() == account);
+        let is_of_vendor = *lane.plan.vendor == *group.vendor && *lane.plan.environment == *group.environment;
+        is_of_vendor && group.account.is_none_or(is_of)
     }
 
     /// Puts back a pause of a lane, or of a limit that the lane counts in, that the vendor asked an earlier process for.

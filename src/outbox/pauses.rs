@@ -21,7 +21,7 @@ use crate::clock::Time;
 use crate::config::Tenant;
 use crate::core::Core;
 use crate::dispatch::LaneRef;
-use crate::engine::{Only, StatedPause, Waits};
+use crate::engine::{Group, Only, StatedPause, Waits};
 use crate::store::pauses::{Begun, Holder, Paused, Shortened};
 
 /// A pause that lasts no longer is not written: a process takes about as long to start.
@@ -91,6 +91,11 @@ pub(super) fn place_of(who: Waits) -> usize {
         Waits::Account => 1,
         Waits::Vendor => 2,
     }
+}
+
+/// The account of which `holder` is.
+fn group_of(holder: &Holder) -> Group<'_> {
+    Group { vendor: &holder.vendor, environment: &holder.environment, account: Some(&holder.name) }
 }
 
 fn in_row(only: &Only) -> String {
@@ -257,8 +262,17 @@ impl Pauses {
             let looked = looked.at_present(core);
             // Read before the engine is: a pause that is restored in between is then not taken for one that has ended.
             let known = self.rows_of(&looked.holders[..]);
-            let place = &looked.place;
-            let Some(pauses) = place.shard.look(|engine, now| engine.stated_pauses(now, place.lane)) else { continue };
+            let (place, account) = (&looked.place, group_of(&looked.holders[place_of(Waits::Account)]));
+            let found = place.shard.look(|engine, now| {
+                let pauses = engine.stated_pauses(now, place.lane)?;
+                Some((pauses, engine.counts_in(place.lane, account)))
+            });
+            let Some((pauses, is_current)) = found else { continue };
+            if !is_current {
+                // A reload has not come to the lane yet. Its pauses are those of its earlier account.
+                self.put_off([looked]);
+                continue;
+            }
             for (holder, rows) in looked.holders.iter().zip(known) {
                 written.entry(holder.clone()).or_insert(rows);
                 seen_by.insert(holder.clone(), looked.clone());

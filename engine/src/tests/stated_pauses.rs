@@ -172,3 +172,16 @@ fn pause_of_a_whole_vendor_is_stated() {
     bench.engine.pause_group(bench.now, group, "other", bench.now.plus_nanos(60 * SECOND), u64::MAX);
     assert_eq!(stated(&bench, lane), [(Waits::Vendor, None, 60)]);
 }
+
+#[test]
+fn lane_counts_in_its_present_account() {
+    let plan = Arc::new(patient(Vec::new()));
+    let mut bench = Bench::new();
+    let lane = bench.lane("a", "one", &plan);
+    let group = |environment, account| Group { vendor: "vendor", environment, account };
+    let counts = |bench: &Bench, environment, account| bench.engine.counts_in(lane, group(environment, account));
+    assert!(counts(&bench, "live", None) && counts(&bench, "live", Some("one")));
+    assert!(!counts(&bench, "test", None) && !counts(&bench, "live", Some("two")));
+    assert_eq!(bench.lane("a", "two", &plan), lane);
+    assert!(counts(&bench, "live", Some("two")) && !counts(&bench, "live", Some("one")));
+}

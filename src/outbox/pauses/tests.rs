@@ -2,6 +2,9 @@
 
 use super::*;
 
+#[cfg(feature = "testing")]
+mod moved;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn holder() -> Holder {
