@@ -186,7 +186,10 @@ fn differences(written: &BTreeMap<Holder, Rows>, standing: BTreeMap<Key, Time>, 
         let row = written.get(&key.0).and_then(|rows| rows.get(&key.1));
         let is_due = row.is_none_or(|row| until > row.until || now.since(row.at) >= AGAIN);
         if until > now + LEAST && is_due && !changes.shortened.contains_key(&key) {
-            changes.begun.insert(key, until + LATER);
+            // A row that is written again keeps its end. Otherwise a pause that was read from it, and ends when the row
+            // does, would become longer with each process.
+            let end = row.filter(|row| until <= row.until).map_or(until + LATER, |row| row.until);
+            changes.begun.insert(key, end);
         }
     }
     changes

@@ -95,6 +95,15 @@ fn restored_pause_is_not_written_again() {
     assert_eq!(write(&pauses, &[], now + SECOND), (Vec::new(), vec![0]));
 }
 
+/// The pause ends when the row does, which was written later than the vendor said.
+#[test]
+fn restored_pause_is_written_no_longer() {
+    let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
+    let until = now + 600 * SECOND;
+    pauses.is_restored((&holder(), &limit("a"), until), None, now);
+    assert_eq!(write(&pauses, &[("a", until)], now + 60 * SECOND), (vec![540], Vec::new()));
+}
+
 #[test]
 fn rows_name_endpoints_and_all_requests() {
     let until = Time::ZERO + SECOND;
