@@ -38,6 +38,7 @@ impl Tenants<'_> {
     pub fn resume(self, tenant: &str, vendor: &str) -> Result<(), Error> {
         let registry = &self.client.core.registry;
         let of = registry.route(tenant, vendor)?;
+        registry.resumes(&of);
         registry.dispatch.forget_groups(&of);
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;

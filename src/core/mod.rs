@@ -49,6 +49,9 @@ pub(crate) trait OutboxHooks: Send + Sync {
     /// Reports that a pause has begun, changed or ended: of the tenant's lane, at `place`, or of a limit that it counts in.
     fn pause_changed(&self, tenant: &Tenant, place: LaneRef);
 
+    /// Reports that an operator ends all pauses of the tenant, before that is done.
+    fn resumes(&self, tenant: &Tenant);
+
     /// The outbox's figures for the metrics.
     fn figures(&self) -> OutboxFigures;
 }

@@ -111,6 +111,13 @@ impl Registry {
         }
     }
 
+    /// Reports that an operator ends all pauses of a tenant, before that is done.
+    pub(crate) fn resumes(&self, tenant: &Tenant) {
+        if let Some(outbox) = &self.outbox {
+            outbox.resumes(tenant);
+        }
+    }
+
     /// Records that the source of the configuration answered now.
     pub(crate) fn checked(&self) {
         *self.checked_at.lock() = self.clock.now();

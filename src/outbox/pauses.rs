@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Time;
 use crate::config::Tenant;
@@ -35,8 +35,10 @@ const SLOW: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How often the row of a pause that stands is written again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The most lanes that are remembered while the store is unreachable.
+/// The most lanes that are remembered while the store is unreachable, and the most holders that an operator has resumed.
 const MOST: usize = 100_000;
+/// For how long it is remembered, at least, that an operator has resumed a holder. Its rows are ended earlier than that.
+const RESUMED: Duration = Duration::from_secs(60);
 /// All requests, in a row.
 const ALL: &str = "*";
 
@@ -195,6 +197,33 @@ fn differences(written: &BTreeMap<Holder, Rows>, standing: BTreeMap<Key, Time>, 
     changes
 }
 
+/// The holders whose pauses an operator has ended lately, and when. A row that is read may be of such a pause: the engine
+/// did not know of it yet, or the row's end is not written yet. A holder is remembered for as long as lanes wait to be
+/// read that were there before, and for [`RESUMED`].
+#[derive(Default)]
+pub(super) struct Resumed {
+    at: HashMap<Holder, Time>,
+    /// Since when lanes wait to be read.
+    reading_since: Option<Time>,
+}
+
+impl Resumed {
+    pub(super) fn contains(&self, holder: &Holder) -> bool {
+        self.at.contains_key(holder)
+    }
+
+    fn add(&mut self, holder: Holder, now: Time) {
+        if self.at.len() < MOST || self.at.contains_key(&holder) {
+            self.at.insert(holder, now);
+        }
+    }
+
+    fn forget(&mut self, now: Time) {
+        let since = self.reading_since.unwrap_or(now);
+        self.at.retain(|_, at| *at + RESUMED > since);
+    }
+}
+
 /// What the store has of the pauses of this process, and the lanes that may differ from it.
 #[derive(Default)]
 pub(super) struct Pauses {
@@ -206,6 +235,8 @@ pub(super) struct Pauses {
     written: Mutex<HashMap<Holder, Written>>,
     /// When all of them were compared last.
     compared_at: Mutex<Time>,
+    /// Locked before `written`, if both are.
+    resumed: Mutex<Resumed>,
 }
 
 impl Pauses {
@@ -218,11 +249,30 @@ impl Pauses {
         }
     }
 
+    /// Records that an operator ends all pauses of the tenant, of its account and of its vendor. Called before that is done.
+    pub(super) fn resume(&self, tenant: &Tenant, now: Time) {
+        let mut resumed = self.resumed.lock();
+        holders_of(tenant).into_iter().for_each(|holder| resumed.add(holder, now));
+    }
+
+    /// The holders that an operator has resumed. Locked while a pause is restored, so that an operator who resumes it
+    /// meanwhile ends it.
+    pub(super) fn resumed(&self) -> MutexGuard<'_, Resumed> {
+        self.resumed.lock()
+    }
+
+    /// Records whether there are lanes whose rows have not been read.
+    pub(super) fn lanes_wait(&self, wait: bool, now: Time) {
+        let mut resumed = self.resumed.lock();
+        resumed.reading_since = if wait { resumed.reading_since.or(Some(now)) } else { None };
+    }
+
     /// Takes the lanes to look at: those of which a notice came and, every [`LOOK_EVERY`] or with `all`, one lane for each
     /// holder of which something is written, and those that could not be written.
     pub(super) fn take(&self, now: Time, all: bool) -> Vec<Looked> {
         let mut lanes = std::mem::take(&mut *self.changed.lock());
         if all || self.is_due(now) {
+            self.resumed.lock().forget(now);
             let failed = std::mem::take(&mut *self.failed.lock());
             lanes.extend(failed);
             let mut written = self.written.lock();
@@ -309,6 +359,14 @@ impl Pauses {
     /// Records that the changes are in the store.
     pub(super) fn are_written(&self, changes: Changes, now: Time) {
         let Changes { begun, shortened, seen_by } = changes;
+        // A pause that stands after the operator's call is a new one.
+        let mut resumed = self.resumed.lock();
+        for (holder, _) in begun.keys() {
+            if resumed.at.get(holder).is_some_and(|at| *at < now) {
+                resumed.at.remove(holder);
+            }
+        }
+        drop(resumed);
         let shortened = shortened.into_iter().map(|(key, (until, _))| (key, until));
         let mut written = self.written.lock();
         for ((holder, paused), until) in begun.into_iter().chain(shortened) {

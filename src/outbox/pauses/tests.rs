@@ -104,6 +104,33 @@ fn restored_pause_is_written_no_longer() {
     assert_eq!(write(&pauses, &[("a", until)], now + 60 * SECOND), (vec![540], Vec::new()));
 }
 
+/// A holder is remembered as resumed while lanes wait to be read, and then for a minute.
+#[test]
+fn resumed_holder_is_forgotten_later() {
+    let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
+    let knows = |after: u32| {
+        pauses.take(now + after * SECOND, true);
+        pauses.resumed().contains(&holder())
+    };
+    pauses.lanes_wait(true, now);
+    pauses.resumed().add(holder(), now);
+    assert!(knows(600));
+    pauses.lanes_wait(false, now + 600 * SECOND);
+    assert!(!knows(601));
+    pauses.resumed().add(holder(), now + 700 * SECOND);
+    assert!(knows(759) && !knows(760));
+}
+
+#[test]
+fn new_pause_of_resumed_holder_counts() {
+    let (pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
+    pauses.resumed().add(holder(), now);
+    write(&pauses, &[], now + SECOND);
+    assert!(pauses.resumed().contains(&holder()));
+    write(&pauses, &[("a", now + 60 * SECOND)], now + 2 * SECOND);
+    assert!(!pauses.resumed().contains(&holder()));
+}
+
 #[test]
 fn rows_name_endpoints_and_all_requests() {
     let until = Time::ZERO + SECOND;

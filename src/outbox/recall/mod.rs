@@ -74,6 +74,10 @@ impl OutboxHooks for OutboxState {
         self.pauses.changed(tenant, place);
     }
 
+    fn resumes(&self, tenant: &Tenant) {
+        self.pauses.resume(tenant, self.clock.now());
+    }
+
     fn figures(&self) -> OutboxFigures {
         self.figures()
     }
@@ -98,6 +102,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let mut stop = outbox.stop.subscribe();
     loop {
         let lanes = outbox.recall.lanes.lock().next(usage::LANES);
+        outbox.pauses.lanes_wait(!lanes.is_empty(), outbox.clock.now());
         let read = async {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;

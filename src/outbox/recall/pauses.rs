@@ -22,7 +22,7 @@ pub(super) fn wanted(routes: &[Arc<Route>]) -> Vec<Holder> {
 }
 
 /// Restores the pauses of a lane, of its account and of its vendor among those that were `read` at `now` of the holders
-/// `wanted`. Returns whether it could: if the tenant is gone, it cannot.
+/// `wanted`, but for those that an operator has ended. Returns whether it could: if the tenant is gone, it cannot.
 pub(super) fn restore(
     core: &Core,
     outbox: &OutboxState,
@@ -38,6 +38,14 @@ pub(super) fn restore(
             let (until, paused) = (now + left, &stored.paused);
             // Another lane has restored the pause that they share. A lane's own may be gone with the lane.
             if who != Waits::Lane && outbox.pauses.is_known(holder, paused, until) {
+                continue;
+            }
+            let resumed = outbox.pauses.resumed();
+            if resumed.contains(holder) {
+                let Ok(place) = core.registry.place(route) else { return false };
+                // The next comparison finds a row without a pause, and ends it.
+                outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place.clone())), now);
+                outbox.pauses.changed(route, place);
                 continue;
             }
             // A store whose clock was wrong must stop nobody for longer than a vendor can. The row is then shortened, because
@@ -58,6 +66,7 @@ pub(super) fn restore(
             // The configuration may no longer have the limit.
             let Some(notices) = told else { continue };
             outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place)), now);
+            drop(resumed);
             let series = core.telemetry.metrics.series(&route.id, &route.vendor.name);
             notices.into_iter().for_each(|noticed| send::tell(core, route, &series, None, noticed));
         }

@@ -233,6 +233,25 @@ async fn unknown_error_fails_few_writes() {
     assert!(stored_end(&folder, "%").await.is_some());
 }
 
+/// The operator resumes a tenant before its row has been read.
+#[tokio::test(flavor = "multi_thread")]
+async fn resumed_pause_is_not_restored() {
+    let folder = folder();
+    let first = process(&folder, "", &transport(Some("60")).0).await;
+    first.outbox().enqueue("acme", Priority::Normal, post("/first")).await.unwrap();
+    let end = changed_end(&folder, None).await;
+    assert!(first.shutdown(Duration::from_secs(5)).await);
+    drop(first);
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR);
+    let builder = builder.tenant(TenantEntry::new("umbra", "v")).store(Store::sqlite(folder.join("s.db")));
+    let second = builder.transport(transport(None).0).work().build().await.unwrap();
+    second.tenants().set(TenantEntry::new("acme", "v").account("one")).unwrap();
+    second.tenants().resume("acme", "v").unwrap();
+    assert!(changed_end(&folder, end).await < end, "the row is ended");
+    assert_eq!(second.tenants().paused_for("acme", "v").unwrap(), None);
+    second.shutdown(Duration::from_secs(5)).await;
+}
+
 /// The store's clock was a year ahead when the row was written.
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_end_is_clamped() {
