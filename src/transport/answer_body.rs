@@ -157,9 +157,13 @@ impl AnswerBody {
 
     /// Whether the complete body has arrived, and it did not break off. Only before reading has ended with an error.
     pub(crate) fn is_whole(&self) -> bool {
-        let broke_off = self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))));
         // A reader who knows that no frame follows does not ask for the end.
-        (self.has_arrived() || self.is_end_stream()) && !broke_off
+        (self.has_arrived() || self.is_end_stream()) && !self.broke_off_ahead()
+    }
+
+    /// Whether the body broke off while it was read ahead, and its reader still has to get the error.
+    fn broke_off_ahead(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))))
     }
 
     /// Takes the whole body, if it has arrived in one piece.
@@ -347,7 +351,10 @@ impl HttpBody for AnswerBody {
         let ahead = self.ahead().len() as u64;
         let mut whole = SizeHint::new();
         whole.set_lower(arriving.lower().saturating_add(ahead));
-        if let Some(upper) = arriving.upper().and_then(|upper| upper.checked_add(ahead)) {
+        // A server asks for nothing after the last byte of a known size. If the size were that of the part that has
+        // come, the server would send the part as a whole body and would never get the error.
+        let upper = arriving.upper().filter(|_| !self.broke_off_ahead());
+        if let Some(upper) = upper.and_then(|upper| upper.checked_add(ahead)) {
             whole.set_upper(upper);
         }
         whole
@@ -359,3 +366,6 @@ impl fmt::Debug for AnswerBody {
         write!(f, "AnswerBody({} bytes read)", self.max_bytes - self.left)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,6 +162,46 @@ async fn post_with_broken_answer_is_not_resent() {
     assert_eq!(vendor.requests().len(), 1);
 }
 
+/// The dialect has the body read before the caller gets the head, so that the gateway knows of the break by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_broken_while_read_ahead_stays_broken() {
+    let dialect = "[vendors.shop.dialect]\nanswers = [{ status = [200], from = \"body#/error\", is = [\"busy\"], \
+                   throttled = true }]\n";
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (framing, part) in [
+        ("content-length: 100", "\"htt"),
+        ("content-length: 100", ""),
+        ("transfer-encoding: chunked", "4\r\n\"htt\r\n"),
+        ("transfer-encoding: chunked", ""),
+    ] {
+        for rewrite in ["", "rewrite = \"json\"\n"] {
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n{part}");
+            let vendor = FaultServer::answering(vec![
+                Step::Write(answer.into_bytes()),
+                Step::Idle(Duration::from_millis(100)),
+                Step::Reset,
+            ])
+            .await;
+            let entry = format!(
+                "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n{dialect}",
+                vendor.url()
+            );
+            let serving = serve_gateway(entry + &callers("billing") + rewrite).await;
+            let url = serving.base_url("acme", "shop") + "/orders";
+            let ask = || sdk.post(&url).bearer_auth(TOKEN).body("{}").send();
+            let first = async { ask().await?.text().await };
+            let first = tokio::time::timeout(10 * SECOND, first).await.unwrap();
+            assert!(first.is_err(), "{framing} {part:?} {rewrite}: {first:?}");
+            let again = ask().await.unwrap();
+            let is_repeated = again.headers().contains_key("integration-repeated");
+            let (status, body) = (again.status().as_u16(), again.text().await.unwrap());
+            assert_eq!((status, is_repeated), (422, true), "{framing} {part:?} {rewrite}: {body}");
+            assert!(body.contains("its answer broke off"), "{framing} {part:?} {rewrite}: {body}");
+            assert_eq!(vendor.requests().len(), 1, "{framing} {part:?} {rewrite}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_without_a_body_have_none() {
     for (answer, method, status, length) in [
