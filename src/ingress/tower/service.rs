@@ -65,9 +65,9 @@ impl LaneService {
         self
     }
 
-    /// Sets the size up to which a body of known length is kept in memory, so that its request can be retried. Other
-    /// bodies are sent once, as they arrive. A body of which nothing comes for a minute ends its request. The default is
-    /// 1 MiB.
+    /// Sets the size up to which a body of known length is kept in memory, so that its request can be retried. If nothing
+    /// of such a body comes for a minute, its request fails and is not sent. Other bodies are sent once, as they arrive;
+    /// only the time of the attempt and the request's deadline bound the pauses in them. The default is 1 MiB.
     #[must_use]
     pub fn buffer_up_to(mut self, bytes: usize) -> LaneService {
         self.buffer_up_to = bytes;
