@@ -50,11 +50,21 @@ impl Rest {
     /// request is forgotten.
     pub(super) async fn settle(self) {
         let Rest { mut content, forget } = self;
-        let next = std::future::poll_fn(move |cx| content.poll_frame(cx));
-        match tokio::time::timeout(END, next).await {
-            Ok(None) => forget(),
-            Ok(Some(Ok(frame))) if frame.is_trailers() => forget(),
-            _ => {}
+        let is_at_end = async move {
+            loop {
+                // Without it, empty frames that come at once would keep the time from being looked at.
+                tokio::task::coop::consume_budget().await;
+                match std::future::poll_fn(|cx| content.poll_frame(cx)).await {
+                    None => return true,
+                    Some(Ok(frame)) if frame.is_trailers() => return true,
+                    // Over HTTP/2 a bare end comes as an empty frame.
+                    Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+                    Some(_) => return false,
+                }
+            }
+        };
+        if tokio::time::timeout(END, is_at_end).await.is_ok_and(|is_at_end| is_at_end) {
+            forget();
         }
     }
 }
@@ -249,3 +259,6 @@ impl Body for GatewayBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
