@@ -23,6 +23,8 @@ const END: Duration = Duration::from_secs(1);
 pub struct GatewayBody {
     watch: Watch,
     content: Content,
+    /// What the caller still has to get of the length that the response states; `None` if it states none.
+    left: Option<u64>,
     /// Where the rest of the body goes if its caller leaves; `None` if nobody would read it.
     rest: Option<RestSlot>,
     /// Keeps the connection marked as busy until the body is dropped.
@@ -87,7 +89,8 @@ impl Drop for GatewayBody {
         // The request is remembered before the vendor's connection is closed, and while it is open whether more comes.
         let forget = on_cut("its caller went away before all of the answer had been sent".to_owned());
         // Of a body with a stated length it is known that more comes.
-        if self.size_hint().lower() == 0
+        if self.left.is_none()
+            && self.size_hint().lower() == 0
             && let Some(slot) = self.rest.take()
         {
             let content = std::mem::replace(&mut self.content, Content::Own(None));
@@ -176,7 +179,7 @@ impl fmt::Debug for Content {
 
 impl GatewayBody {
     fn new(content: Content) -> GatewayBody {
-        GatewayBody { watch: Watch::default(), content, rest: None, _busy: None }
+        GatewayBody { watch: Watch::default(), content, left: None, rest: None, _busy: None }
     }
 
     pub(crate) fn own(bytes: Bytes) -> GatewayBody {
@@ -188,12 +191,17 @@ impl GatewayBody {
         GatewayBody::new(Content::Live(Box::pin(body)))
     }
 
-    pub(super) fn of_vendor(body: ResponseBody) -> GatewayBody {
-        GatewayBody::new(Content::Vendors(body))
+    /// The body of a vendor's response whose headers state this length.
+    pub(super) fn of_vendor(body: ResponseBody, length: Option<u64>) -> GatewayBody {
+        let mut body = GatewayBody::new(Content::Vendors(body));
+        body.left = length;
+        body
     }
 
     /// Rewrites the URLs of the JSON in a vendor's body, or in a buffered one.
     pub(super) fn rewritten(mut self, links: JsonLinks) -> GatewayBody {
+        // The length was that of the vendor's own text.
+        self.left = None;
         self.content = match std::mem::replace(&mut self.content, Content::Own(None)) {
             Content::Vendors(body) => Content::Rewritten(Box::new(Rewritten { body, links, last: None })),
             Content::Own(Some(bytes)) => Content::Own(Some(links.whole(&bytes))),
@@ -209,10 +217,10 @@ impl GatewayBody {
         self
     }
 
-    /// Whether nothing of the body is left. hyper asks for no end after the last byte of a stated length, and a body
-    /// from reqwest states by its size alone that no byte follows.
+    /// Whether nothing of the body is left. hyper asks for no end after the last byte of a stated length, a body from
+    /// reqwest states by its size alone that no byte follows, and one of another transport may state no size at all.
     fn is_taken(&self) -> bool {
-        self.is_end_stream() || self.size_hint().exact() == Some(0)
+        self.is_end_stream() || self.size_hint().exact() == Some(0) || self.left == Some(0)
     }
 
     /// Keeps the connection marked as busy until the body is dropped. If its caller leaves, what may be left of it goes
@@ -229,6 +237,9 @@ impl Body for GatewayBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = std::task::ready!(self.content.poll_frame(cx));
+        if let (Some(Ok(frame)), Some(left)) = (&frame, &mut self.left) {
+            *left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+        }
         match &frame {
             Some(Err(error)) => {
                 if let Some(on_cut) = self.watch.on_cut.take() {

@@ -23,8 +23,7 @@ pub(super) fn fits(answer: Answer, method: &Method, route: &Route) -> Result<Ans
     if *method == Method::HEAD || matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(answer);
     }
-    let stated = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
+    match stated_length(answer.headers()).filter(|length| *length > route.vendor.max_response_bytes) {
         None => Ok(answer),
         Some(length) => {
             let most = route.vendor.max_response_bytes;
@@ -37,16 +36,21 @@ pub(super) fn fits(answer: Answer, method: &Method, route: &Route) -> Result<Ans
     }
 }
 
+/// The length that a response states for its body.
+fn stated_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// The response for the caller, made from the vendor's, with timing and number of attempts added.
 pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
     let (attempts, request_id) = (answer.attempts(), answer.request_id());
     let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
-    let (parts, body) = Response::from(answer).into_parts();
-    let mut out = Response::new(GatewayBody::of_vendor(body));
+    let (mut parts, body) = Response::from(answer).into_parts();
+    prepare(&mut parts.headers, back);
+    let mut out = Response::new(GatewayBody::of_vendor(body, stated_length(&parts.headers)));
     *out.status_mut() = parts.status;
     *out.headers_mut() = parts.headers;
     let headers = out.headers_mut();
-    prepare(headers, back);
     let millis = |time: Duration| format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000);
     let timing = format!("wait;dur={}, vendor;dur={}", millis(waited), millis(rest));
     for (name, value) in [

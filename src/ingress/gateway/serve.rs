@@ -340,6 +340,10 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let wire = Wire::new(stream, busy.clone(), shared.client.core().clock);
     let rest = RestSlot::default();
     let service = service_fn(|request| {
+        // If hyper had dropped the body before without asking for its end, the rest of it would keep its permit for as
+        // long as the caller keeps the connection.
+        let unread = rest.lock().take();
+        drop(unread);
         let (shared, door, busy, rest) = (&shared, &door, Busy::begin(&busy), rest.clone());
         // The connection counts as idle once the last byte of the response has been handed to hyper.
         async move { Ok::<_, Infallible>(shared.answer(request, door).await.map(|body| body.keeping(busy, rest))) }

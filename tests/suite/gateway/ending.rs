@@ -1,9 +1,17 @@
 //! A gateway that drains or ends, bodies that stream through it, and callers that leave in the middle.
 
 use std::io::ErrorKind::WouldBlock;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use hyper::body::{Body, Frame};
+use integration_client::BoxFuture;
+use integration_client::transport::{Answer, AnswerBody, Exchange, Transport, TransportError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -279,6 +287,57 @@ async fn post_read_to_its_end_may_be_repeated() {
             assert!(got.status == 200 && got.body.contains("orld"), "{head}: {} {}", got.head, got.body);
         }
         assert_eq!(vendor.requests().len(), 2, "{head}");
+    }
+}
+
+/// A transport whose responses state the length of their bodies. The bodies themselves state none, and their ends never
+/// come.
+struct MeasuredTransport;
+
+impl Transport for MeasuredTransport {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        Box::pin(async move {
+            let pieces = Pieces(vec!["lo", "hel"]);
+            let body = AnswerBody::new(pieces, exchange.vendor.max_response_bytes, exchange.deadline);
+            let length = HeaderValue::from_static("5");
+            Ok(Answer::new(StatusCode::OK, HeaderMap::from_iter([(CONTENT_LENGTH, length)]), body))
+        })
+    }
+}
+
+/// Pieces of a body, the last one first.
+struct Pieces(Vec<&'static str>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match self.0.pop() {
+            Some(piece) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece.as_bytes()))))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// The caller's connection stays open, and hyper asks for no more than the stated length.
+#[tokio::test(flavor = "multi_thread")]
+async fn measured_answer_is_taken_at_its_length() {
+    let toml = "[vendors.shop]\nbase_url = \"https://shop.example\"\nauth = { scheme = \"none\" }\n\
+                [[vendors.shop.limits]]\nname = \"at_once\"\nconcurrency = 1\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(toml.to_owned() + &callers("billing"));
+    let builder = builder.credential_resolver("kept", |_: String| async { Ok(SecretString::from(TOKEN)) });
+    let client = builder.transport(MeasuredTransport).tenant(TenantEntry::new("acme", "shop")).build().await.unwrap();
+    let serving = Gateway::builder(client).build().serve(Listen::loopback()).await.unwrap();
+    let order = post("/acme/shop/orders", "", "{}").replace("connection: close\r\n", "");
+    let mut caller = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    for _ in 0..2 {
+        caller.write_all(order.as_bytes()).await.unwrap();
+        let answered = tokio::time::timeout(10 * SECOND, read_until(&mut caller, "hello")).await;
+        let answered = answered.expect("the answer before counts as left, or keeps its slot");
+        assert!(answered.starts_with("HTTP/1.1 200") && answered.contains("content-length: 5"), "{answered}");
+        let other = send_raw(&serving, &post("/acme/shop/orders", "", "{}")).await;
+        assert_eq!((other.status, &*other.body), (200, "hello"), "{}", other.head);
     }
 }
 
