@@ -7,7 +7,7 @@ use crate::store::millis_of;
 
 /// How long an exchange of a tenant counts against its limits, in milliseconds: the longest window, and the time that a
 /// request may take to reach the vendor.
-fn remembered(tenant: &Tenant) -> i64 {
+pub(super) fn remembered(tenant: &Tenant) -> i64 {
     let longest = |rate: &Rate| rate.resets.as_ref().map_or(rate.window, |resets| resets.longest());
     let longest = rates(tenant).map(|rate| millis_of(longest(rate))).max().unwrap_or(0);
     if longest == 0 { 0 } else { longest.saturating_add(millis_of(tenant.vendor.max_transit)) }

@@ -120,6 +120,14 @@ pub(crate) fn keep<'a>(
     })
 }
 
+/// Whether there is a pause that is not over.
+pub(crate) fn any<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        let found = db.fetch("SELECT until FROM ic_pause WHERE until > $1 LIMIT 1", args![now]).await?;
+        Ok(!found.is_empty())
+    })
+}
+
 /// Reads the pauses of these holders that are not over.
 pub(crate) fn read<'a>(holders: &'a Vec<Holder>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Stored>, DbError>> {
     Box::pin(async move {

@@ -12,12 +12,13 @@
 pub(super) mod order;
 mod pauses;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::order::{Lane, Left, Recall};
 use super::OutboxState;
-use super::usage_retention::kept_for;
+use super::usage_retention::{kept_for, remembered};
 use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
@@ -53,6 +54,8 @@ impl OutboxHooks for OutboxState {
         // A row that is no longer kept counts no longer either.
         let (_, kept_ms) = kept_for(tenant, self.store.limits.latest_start());
         let counts = Duration::from_millis(u64::try_from(kept_ms).unwrap_or(0));
+        let counts = Some(counts).filter(|_| remembered(tenant) > 0);
+        self.recall.appeared.fetch_add(1, Ordering::Release);
         let is_back = self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name, counts, self.clock.now());
         // The lane's jobs need not wait for a read.
         if is_back { &self.wake } else { &self.recall.wanted }.notify_one();
@@ -100,6 +103,7 @@ fn shares(tenant: &Tenant) -> bool {
 /// Reads lanes until the outbox stops.
 pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let mut stop = outbox.stop.subscribe();
+    let mut none_stood = None;
     loop {
         let lanes = outbox.recall.lanes.lock().next(usage::LANES);
         outbox.pauses.lanes_wait(!lanes.is_empty(), outbox.clock.now());
@@ -108,7 +112,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
                 outbox.recall.wanted.notified().await;
                 Vec::new()
             } else {
-                read(&core, &outbox, &lanes).await
+                read(&core, &outbox, &lanes, &mut none_stood).await
             }
         };
         let missed = tokio::select! {
@@ -151,11 +155,13 @@ fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
 }
 
 /// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those of tenants that are
-/// gone.
+/// gone. `none_stood` is how many tenants had appeared when the store was last found to hold no pause that stands: lanes
+/// that were there then have none, and a start with many lanes asks the store once.
 async fn restore(
     core: &Weak<Core>,
     outbox: &OutboxState,
     lanes: &[(Lane, Left)],
+    none_stood: &mut Option<u64>,
 ) -> (Vec<(Lane, Left)>, Vec<(Lane, Left)>) {
     let route = |core: &Core, lane: &Lane| core.registry.route(&lane.0, &lane.1).ok();
     let mut failed = 0;
@@ -165,7 +171,18 @@ async fn restore(
         // A read may wait for the store, and the client must be able to end meanwhile.
         drop(present);
         let wanted = pauses::wanted(&routes);
-        let read = match outbox.store.read(wanted.clone(), stored_pauses::read).await {
+        let appeared = outbox.recall.appeared.load(Ordering::Acquire);
+        let read = async {
+            if *none_stood == Some(appeared) {
+                return Ok(Vec::new());
+            }
+            if !outbox.store.read((), stored_pauses::any).await? {
+                *none_stood = Some(appeared);
+                return Ok(Vec::new());
+            }
+            outbox.store.read(wanted.clone(), stored_pauses::read).await
+        };
+        let read = match read.await {
             Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 tokio::time::sleep(AWAY).await;
@@ -191,8 +208,13 @@ async fn restore(
 }
 
 /// Counts the stored usage of `lanes`, page by page. Returns what could not be counted because a tenant was gone.
-async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)]) -> Vec<Missed> {
-    let (lanes, gone) = restore(core, outbox, lanes).await;
+async fn read(
+    core: &Weak<Core>,
+    outbox: &OutboxState,
+    lanes: &[(Lane, Left)],
+    none_stood: &mut Option<u64>,
+) -> Vec<Missed> {
+    let (lanes, gone) = restore(core, outbox, lanes, none_stood).await;
     let tables = [Table::Units, Table::Requests];
     let missed_of = |table| wanted_of(&gone, table).1.into_iter().map(move |wanted| (table, wanted));
     let mut missed: Vec<Missed> = tables.into_iter().flat_map(missed_of).collect();

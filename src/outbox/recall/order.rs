@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,6 +48,10 @@ struct Gone {
 #[derive(Default)]
 pub(super) struct Lanes {
     known: HashMap<Lane, Read>,
+    /// The known lanes without a limit that counts by time. Only their pauses are read.
+    uncounted: HashSet<Lane>,
+    /// Lanes that were uncounted when the read that is under way began, and have a limit that counts by time now.
+    counted_since: HashSet<Lane>,
     /// The lanes that have been read in part, and that wait for the rest to be read.
     left: HashMap<Lane, Left>,
     gone: HashMap<Lane, Gone>,
@@ -63,17 +68,33 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Queues the lane to be read, unless that has happened already. A row of the lane `counts` for so long. Returns
-    /// whether the tenant has come back and all of its usage counts already.
-    pub(super) fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, counts: Duration, now: Time) -> bool {
-        let longest = self.counts.entry(vendor.clone()).or_default();
-        *longest = counts.max(*longest);
+    /// Queues the lane to be read, unless that has happened already. A row of the lane `counts` for so long; `None` if no
+    /// limit of it counts by time. Returns whether the tenant has come back and all of its usage counts already.
+    pub(super) fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, counts: Option<Duration>, now: Time) -> bool {
         let lane = (tenant.clone(), vendor.clone());
-        if let Some(read) = self.known.get_mut(&lane) {
-            if *read == Read::Leaving {
-                *read = Read::UnderWay;
+        if let Some(counts) = counts {
+            let longest = self.counts.entry(vendor.clone()).or_default();
+            *longest = counts.max(*longest);
+        }
+        let begins_to_count = counts.is_some() && self.uncounted.remove(&lane);
+        match self.known.get_mut(&lane) {
+            None => {}
+            Some(Read::Whole) if begins_to_count => {}
+            Some(read) => {
+                match read {
+                    Read::Leaving => *read = Read::UnderWay,
+                    Read::Waiting | Read::Urgent if begins_to_count => drop(self.left.remove(&lane)),
+                    _ => {}
+                }
+                if begins_to_count && *read == Read::UnderWay {
+                    self.counted_since.insert(lane);
+                }
+                return false;
             }
-            return false;
+        }
+        if counts.is_none() && !self.gone.contains_key(&lane) {
+            self.uncounted.insert(lane.clone());
+            self.left.insert(lane.clone(), Left::new());
         }
         if let Some(gone) = self.gone.remove(&lane) {
             self.ends.remove(&(gone.until, lane.clone()));
@@ -146,13 +167,20 @@ impl Lanes {
     pub(super) fn read(&mut self, lane: &Lane, left: Left, now: Time) {
         let Some(read @ (Read::UnderWay | Read::Leaving)) = self.known.get(lane).copied() else { return };
         self.count_read(&lane.1);
+        let begins_to_count = self.counted_since.remove(lane);
+        if begins_to_count && read == Read::UnderWay {
+            return self.queue(lane.clone());
+        }
         if read == Read::UnderWay && left.is_empty() {
             self.known.insert(lane.clone(), Read::Whole);
             return;
         }
         self.known.remove(lane);
         if read == Read::Leaving {
-            self.keep(lane.clone(), left, now);
+            // Of such a lane nothing has been counted.
+            if !self.uncounted.remove(lane) && !begins_to_count {
+                self.keep(lane.clone(), left, now);
+            }
         } else {
             // The tenant has come back, or is about to be reported as gone.
             self.left.insert(lane.clone(), left);
@@ -175,8 +203,10 @@ impl Lanes {
             }
             Some(Read::Whole) => Some(Left::new()),
         };
-        // A lane of which nothing has been read is unknown from now on.
-        if let Some(left) = left {
+        // A lane of which nothing has been read is unknown from now on, and so is one of which nothing counts.
+        if !self.uncounted.remove(&lane)
+            && let Some(left) = left
+        {
             self.keep(lane, left, now);
         }
     }
@@ -206,6 +236,8 @@ impl Lanes {
 #[derive(Default)]
 pub(in crate::outbox) struct Recall {
     pub(super) lanes: Mutex<Lanes>,
+    /// How many times a tenant has appeared.
+    pub(super) appeared: AtomicU64,
     pub(super) wanted: Notify,
 }
 

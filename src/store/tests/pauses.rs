@@ -63,9 +63,11 @@ async fn next_process_reads_pauses_of_its_holders() {
                 pause(vendor, "all", 30),
                 pause(holder("tenant", "b"), "day", 60),
             ];
+            assert!(!store.read((), pauses::any).await.unwrap());
             keep(&store, begun, Vec::new()).await;
         }
         let store = open(&kind).await;
+        assert!(store.read((), pauses::any).await.unwrap());
         let day = || "day".to_owned();
         let expected = [(0, String::new(), 3_600), (0, day(), 60), (1, day(), 900), (2, "all".to_owned(), 30)];
         let found = read(&store, &holders).await;
@@ -134,6 +136,7 @@ async fn pauses_that_are_over_are_purged() {
         purge::run(&store, Retention::UNLIMITED).await.unwrap();
         assert_eq!(store.read((), COUNT).await.unwrap(), 2, "they are in force");
         assert_eq!(store.write((), END_ALL).await.unwrap(), 2);
+        assert!(!store.read((), pauses::any).await.unwrap());
         assert!(read(&store, &[tenant()]).await.is_empty());
         keep(&store, vec![pause(tenant(), "hour", 60)], Vec::new()).await;
         *store.purged.lock() = super::super::purged::Purged::default();

@@ -19,7 +19,7 @@ fn at(minute: u64) -> Time {
 impl Lanes {
     /// Adds a tenant of the vendor `v`.
     fn appears(&mut self, tenant: &str, now: Time) -> bool {
-        self.add(&tenant.into(), &"v".into(), HOUR, now)
+        self.add(&tenant.into(), &"v".into(), Some(HOUR), now)
     }
 
     /// Reads all lanes that wait, completely. Returns their names.
@@ -53,7 +53,7 @@ fn lane_with_jobs_is_replayed_first() {
 #[test]
 fn shared_limit_waits_for_the_vendors_lanes() {
     let mut lanes = lanes(&["a", "b"]);
-    lanes.add(&"x".into(), &"w".into(), HOUR, Time::ZERO);
+    lanes.add(&"x".into(), &"w".into(), Some(HOUR), Time::ZERO);
     assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
     lanes.appears("c", Time::ZERO);
     let read = lanes.next(3);
@@ -96,7 +96,7 @@ fn returning_tenant_is_not_read_twice() {
     assert!(!lanes.appears("a", at(63)));
     assert_eq!(lanes.read_all(), ["a"]);
     // A vendor's longest window decides.
-    lanes.add(&"c".into(), &"v".into(), 2 * HOUR, at(63));
+    lanes.add(&"c".into(), &"v".into(), Some(2 * HOUR), at(63));
     lanes.forget("a", "v", at(63));
     assert!(lanes.appears("a", at(182)));
 }
@@ -144,4 +144,53 @@ fn remembered_departures_are_bounded() {
     assert_eq!(lanes.read_all(), ["0"]);
     lanes.forget("0", "v", at(500));
     assert_eq!(lanes.gone.len(), 1);
+}
+
+#[test]
+fn usage_is_read_once_a_limit_counts_by_time() {
+    let (tenant, vendor) = (Arc::<str>::from("a"), Arc::<str>::from("v"));
+    let mut lanes = Lanes::default();
+    let add = |lanes: &mut Lanes, counts| assert!(!lanes.add(&tenant, &vendor, counts, Time::ZERO));
+    add(&mut lanes, None);
+    let [(of, left)] = &lanes.next(10)[..] else { panic!() };
+    assert!(left.is_empty(), "only the pauses are read");
+    lanes.read(of, Left::new(), Time::ZERO);
+    assert!(lanes.is_ready(&tenant, &vendor, false));
+    add(&mut lanes, None);
+    assert!(lanes.next(10).is_empty());
+    // A reload brings a limit.
+    add(&mut lanes, Some(HOUR));
+    assert!(!lanes.is_ready(&tenant, &vendor, false));
+    assert_eq!(lanes.next(10)[0].1.len(), 2);
+
+    // The same while the pauses wait to be read, and while they are read.
+    for is_under_way in [false, true] {
+        let mut lanes = Lanes::default();
+        add(&mut lanes, None);
+        if is_under_way {
+            assert_eq!(lanes.next(10).len(), 1);
+        }
+        add(&mut lanes, Some(HOUR));
+        if is_under_way {
+            lanes.read(&lane("a"), Left::new(), Time::ZERO);
+            assert!(!lanes.is_ready(&tenant, &vendor, false), "its usage has not been read");
+        }
+        assert_eq!(lanes.next(10)[0].1.len(), 2);
+    }
+}
+
+#[test]
+fn uncounted_lane_is_unknown_once_its_tenant_is_gone() {
+    for is_under_way in [false, true] {
+        let mut lanes = Lanes::default();
+        lanes.add(&"a".into(), &"v".into(), None, Time::ZERO);
+        if is_under_way {
+            lanes.next(10);
+        }
+        lanes.forget("a", "v", Time::ZERO);
+        lanes.read(&lane("a"), Left::new(), Time::ZERO);
+        assert!(!lanes.appears("a", Time::ZERO), "nothing of it counts");
+        assert_eq!(lanes.next(10)[0].1.len(), 2);
+        assert!(lanes.uncounted.is_empty());
+    }
 }
