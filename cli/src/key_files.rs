@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use integration_client::IntegrationClient;
-use integration_client::config::CredentialRef;
+use integration_client::config::{AuthScheme, CredentialRef, Tenant};
 use tokio::sync::watch;
 
 /// The most looks at once. Looks that do not end keep their threads, and the run needs threads for other things.
@@ -83,32 +83,58 @@ impl KeyFiles {
     }
 }
 
-/// The first key of a lane that is not there: its environment variable is not set, or its file does not exist. `None`
-/// also if that is not known soon.
+/// What a lane lacks to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// The configuration states no credential for the tenant, and the vendor's `auth` needs one.
+    Unstated,
+    /// The environment variable of this key is not set, or its file does not exist.
+    Key(CredentialRef),
+}
+
+impl Missing {
+    /// What is missing, for a message that names the lane before it.
+    pub(crate) fn said(&self) -> String {
+        match self {
+            Missing::Unstated => "no credential is configured".to_owned(),
+            Missing::Key(key @ CredentialRef::Env(_)) => format!("{key} is not set in this process"),
+            Missing::Key(key) => format!("{key} does not exist"),
+        }
+    }
+}
+
+/// The first thing that a lane lacks: a credential in the configuration, or a key that is not there. `None` also if that
+/// is not known soon.
 pub(crate) async fn missing(
     files: &KeyFiles,
     client: &IntegrationClient,
     tenant: &str,
     vendor: &str,
-) -> Option<CredentialRef> {
+) -> Option<Missing> {
+    if is_unstated(client, tenant, vendor) {
+        return Some(Missing::Unstated);
+    }
     for key in keys(client, tenant, vendor) {
         let is_missing = match &key {
             CredentialRef::File(path) => files.is_missing(path).await,
             _ => is_unset(&key),
         };
         if is_missing {
-            return Some(key);
+            return Some(Missing::Key(key));
         }
     }
     None
 }
 
-/// What to say of a key that is not there.
-pub(crate) fn not_there(key: &CredentialRef) -> String {
-    match key {
-        CredentialRef::Env(_) => format!("{key} is not set in this process"),
-        _ => format!("{key} does not exist"),
-    }
+/// Whether this program has no credential for a tenant whose vendor needs one. A program of the user's may have a source
+/// of tokens for the vendor, so that the configuration as such is not wrong.
+pub(crate) fn lacks_credential(tenant: &Tenant) -> bool {
+    tenant.credential.is_none() && tenant.oauth.is_none() && tenant.vendor.auth != AuthScheme::None
+}
+
+/// Whether a configured lane [lacks a credential](lacks_credential).
+pub(crate) fn is_unstated(client: &IntegrationClient, tenant: &str, vendor: &str) -> bool {
+    client.config().current().tenant(tenant, vendor).is_ok_and(|tenant| lacks_credential(&tenant))
 }
 
 /// Whether the key is an environment variable that is not set.

@@ -229,8 +229,8 @@ impl Args {
     /// until its deadline.
     async fn missing_key(&self, client: &IntegrationClient) -> Option<String> {
         let (tenant, vendor) = (&self.tenant, &self.vendor);
-        let key = key_files::missing(&KeyFiles::default(), client, tenant, vendor).await?;
-        Some(format!("tenant {tenant}, vendor {vendor}: {}", key_files::not_there(&key)))
+        let missing = key_files::missing(&KeyFiles::default(), client, tenant, vendor).await?;
+        Some(format!("tenant {tenant}, vendor {vendor}: {}", missing.said()))
     }
 
     fn builder(&self, named: &Named) -> Result<IntegrationClientBuilder, Failure> {

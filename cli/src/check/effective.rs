@@ -79,7 +79,7 @@ pub(super) fn show(
 }
 
 /// The first tenants, and the number of the others.
-fn named(tenants: &[&str]) -> String {
+pub(super) fn named(tenants: &[&str]) -> String {
     let shown = tenants.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match tenants.len().checked_sub(NAMED) {
         Some(more) if more > 0 => format!("{shown} and {more} more"),

@@ -3,7 +3,7 @@
 mod effective;
 mod findings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use integration_client::config::{Config, Finding, Sources, Vendor};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Configuration};
+use crate::key_files::lacks_credential;
 use crate::output::{self, ERROR, Failure, GOOD, Outcome, Screen, WARNING, headed};
 use crate::sources::{NamedSources, Text};
 use crate::text::{count, duration};
@@ -110,27 +111,29 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     if read.has_servers() {
         vendors.extend(differing(&config, &base)?);
     }
+    let mut warnings = config.warnings().to_vec();
+    warnings.extend(without_credential(&config));
     if args.json {
         let tenants = config.tenants().len();
-        let good = json!({ "good": true, "vendors": vendors, "tenants": tenants, "warnings": config.warnings() });
+        let good = json!({ "good": true, "vendors": vendors, "tenants": tenants, "warnings": warnings });
         writeln!(out, "{good}")?;
         return Ok(Outcome::Fine);
     }
     effective::show(&config, &vendors, (args.round_trip, args.all), screen, out)?;
-    for warning in config.warnings() {
+    for warning in &warnings {
         writeln!(out, "{}", headed(screen, WARNING, "warning:", warning))?;
     }
-    if !config.warnings().is_empty() {
+    if !warnings.is_empty() {
         writeln!(out)?;
     }
     writeln!(
         out,
         "{}: {} ({}, {}, {})",
         read.names.join(", "),
-        verdict(config.warnings().len()),
+        verdict(warnings.len()),
         count(vendors.len(), "vendor"),
         count(config.tenants().len(), "tenant"),
-        count(config.warnings().len(), "warning"),
+        count(warnings.len(), "warning"),
     )?;
     Ok(Outcome::Fine)
 }
@@ -142,6 +145,23 @@ fn verdict(warnings: usize) -> String {
         0 => format!("{GOOD}nothing is wrong{GOOD:#}"),
         _ => format!("{WARNING}it can be used, but read what it warns of{WARNING:#}"),
     }
+}
+
+/// One warning for each vendor whose `auth` needs a credential and that has tenants without one. It is no error: a program
+/// may have a source of tokens for the vendor.
+fn without_credential(config: &Config) -> Vec<String> {
+    let mut by_vendor = BTreeMap::<&str, Vec<&str>>::new();
+    for tenant in config.tenants().filter(|tenant| lacks_credential(tenant)) {
+        by_vendor.entry(&tenant.vendor.name).or_default().push(&tenant.id);
+    }
+    let warning = |(vendor, tenants): (&str, Vec<&str>)| {
+        format!(
+            "vendor `{vendor}`: no credential is configured for {}, and the vendor's `auth` needs one; state `credential` or \
+             `oauth`, unless your program has a `token_source` for the vendor",
+            effective::named(&tenants)
+        )
+    };
+    by_vendor.into_iter().map(warning).collect()
 }
 
 /// The names under `[vendors]` of a file that was checked before.

@@ -238,8 +238,8 @@ pub(super) async fn run(
     let own: BTreeSet<keys::Lane> = lanes.keys().map(|(tenant, vendor, _)| (tenant.clone(), vendor.clone())).collect();
     let files = KeyFiles::default();
     for (tenant, vendor) in own.union(&of_store) {
-        if let Some(key) = key_files::missing(&files, &client, tenant, vendor).await {
-            let what = key_files::not_there(&key);
+        if let Some(missing) = key_files::missing(&files, &client, tenant, vendor).await {
+            let what = missing.said();
             let of_others = match own.contains(&(tenant.clone(), vendor.clone())) {
                 true => "",
                 false => " of other runs in this store",

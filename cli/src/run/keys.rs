@@ -10,12 +10,15 @@ use integration_client::clock::Time;
 use integration_client::config::CredentialRef;
 
 use super::feed::SAID;
-use crate::key_files::{IsThere, KeyFiles, is_unset, keys, missing, not_there};
+use crate::key_files::{IsThere, KeyFiles, Missing, is_unset, is_unstated, keys, missing};
 use crate::notes;
 use crate::text::quoted;
 
 /// The interval at which missing keys are looked for again: a file may be absent for a moment while it is replaced.
 const AGAIN: Duration = Duration::from_secs(3);
+
+/// What stands in messages in place of the reference to a key, if the configuration states none.
+const UNSTATED: &str = "none is configured";
 
 /// A tenant at a vendor.
 pub(super) type Lane = (String, String);
@@ -25,7 +28,7 @@ pub(super) type Lane = (String, String);
 pub(super) enum KeyFault {
     /// The vendor answers 401.
     Refused,
-    /// The variable is not set, or there is no such file.
+    /// The variable is not set, there is no such file, or no credential is configured.
     Missing,
 }
 
@@ -34,7 +37,7 @@ pub(super) enum KeyFault {
 pub(super) struct PausedLane {
     pub(super) lane: Lane,
     pub(super) fault: KeyFault,
-    /// The reference to the key, or to each that may be meant, for messages.
+    /// The reference to the key, or to each that may be meant, for messages; [`UNSTATED`] if there is none.
     pub(super) key: String,
 }
 
@@ -113,21 +116,24 @@ impl PausedLanes {
     pub(super) async fn check_of_others(&self, tenant: &str, vendor: &str, client: &IntegrationClient) {
         let is_new = self.0.borrow_mut().checked.insert((tenant.to_owned(), vendor.to_owned()));
         let files = self.0.borrow().files.clone();
-        if is_new && let Some(key) = missing(&files, client, tenant, vendor).await {
-            self.pause_missing(tenant, vendor, &key, client);
+        if is_new && let Some(missing) = missing(&files, client, tenant, vendor).await {
+            self.pause_missing(tenant, vendor, &missing, client);
         }
     }
 
-    /// Pauses the lane if a key of it, which could not be read, is not there. Returns whether that is said, or will be: a
+    /// Pauses the lane if a key of it, which could not be read, is not there or not configured. Returns whether that is said, or will be: a
     /// file is looked for by the next calls of [`look_again`](Self::look_again).
     pub(super) fn pause_if_missing(&self, tenant: &str, vendor: &str, client: &IntegrationClient) -> bool {
         let lane = (tenant.to_owned(), vendor.to_owned());
         if self.fault(&lane).is_some() {
             return true;
         }
+        if is_unstated(client, tenant, vendor) {
+            return self.pause_missing(tenant, vendor, &Missing::Unstated, client);
+        }
         let keys = keys(client, tenant, vendor);
         if let Some(key) = keys.iter().find(|key| is_unset(key)) {
-            return self.pause_missing(tenant, vendor, key, client);
+            return self.pause_missing(tenant, vendor, &Missing::Key(key.clone()), client);
         }
         let has_files = keys.iter().any(|key| matches!(key, CredentialRef::File(_)));
         if has_files {
@@ -137,12 +143,16 @@ impl PausedLanes {
     }
 
     /// Pauses a lane whose key is not there, and says so. Returns whether it was not paused before and is now.
-    fn pause_missing(&self, tenant: &str, vendor: &str, key: &CredentialRef, client: &IntegrationClient) -> bool {
+    fn pause_missing(&self, tenant: &str, vendor: &str, missing: &Missing, client: &IntegrationClient) -> bool {
         let lane = (tenant.to_owned(), vendor.to_owned());
-        if !self.pause_because_of(lane, KeyFault::Missing, key.to_string(), client) {
+        let key = match missing {
+            Missing::Unstated => UNSTATED.to_owned(),
+            Missing::Key(key) => key.to_string(),
+        };
+        if !self.pause_because_of(lane, KeyFault::Missing, key, client) {
             return false;
         }
-        let what = not_there(key);
+        let what = missing.said();
         let is_own = self.0.borrow().own.contains(&(tenant.to_owned(), vendor.to_owned()));
         let (is_quiet, lanes) = (self.0.borrow().is_quiet, self.0.borrow().paused.len() as u64);
         match lanes {
@@ -194,7 +204,7 @@ impl PausedLanes {
                 (Some(KeyFault::Missing), None) => self.go_on(&lane, client),
                 (None, None) => self.say_unread(&lane, client),
                 (None, Some(key)) => {
-                    self.pause_missing(&lane.0, &lane.1, &key, client);
+                    self.pause_missing(&lane.0, &lane.1, &Missing::Key(key), client);
                 }
                 _ => {}
             }
@@ -229,7 +239,7 @@ impl PausedLanes {
                 continue;
             }
             let keys = keys(client, &lane.0, &lane.1);
-            if keys.iter().any(is_unset) {
+            if is_unstated(client, &lane.0, &lane.1) || keys.iter().any(is_unset) {
                 continue;
             }
             // The configuration may name other keys now, and no file.
@@ -256,6 +266,7 @@ impl PausedLanes {
             (state.is_quiet, state.paused.remove(lane))
         };
         if let Some((_, key)) = paused.filter(|_| !is_quiet) {
+            let key = if key == UNSTATED { "its credential" } else { key.as_str() };
             notes::say(&format!("run: {tenant} at {vendor}: {key} is there now. Its jobs are sent"));
         }
     }

@@ -163,3 +163,17 @@ async fn missing_key_is_named_at_once() {
     let seen: Value = serde_json::from_str(&status.out).unwrap();
     assert_eq!(seen["queues"], serde_json::json!([]), "no job is left behind: {}", status.out);
 }
+
+/// Waiting does not help: the configuration states no credential.
+#[tokio::test(flavor = "multi_thread")]
+async fn unstated_credential_is_named_at_once() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    place.write("vendors.toml", &vendors.replace("credential = \"env:IC_RUN_KEY\"\n", ""));
+    let began = now();
+    let ran = send(&place, &["/labels", "--store", "s.sqlite"]).await;
+    let said = "error: tenant acme, vendor v: no credential is configured; correct it and run the same command again. Nothing \
+                was sent\n";
+    assert!(ran.code == 2 && ran.out.is_empty() && ran.err.ends_with(said), "{} {}{}", ran.code, ran.out, ran.err);
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
+}

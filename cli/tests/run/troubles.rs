@@ -152,6 +152,30 @@ async fn missing_secret_header_stops_its_tenant_alone() {
     assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
 }
 
+/// The vendor needs a credential, and the tenant's entry states none.
+#[tokio::test(flavor = "multi_thread")]
+async fn tenant_without_credential_waits_alone() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    place.write("vendors.toml", &vendors.replace("credential = \"env:IC_RUN_KEY_2\"\n", ""));
+    place.write("jobs.jsonl", &(job("umbra", "/1") + &job("acme", "/2")));
+    let check = wait(place.command(&["check", "vendors.toml"]).spawn().unwrap()).await;
+    let shown = check.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = "warning: vendor `v`: no credential is configured for umbra, and the vendor's `auth` needs one";
+    assert!(check.code == 0 && shown.contains(said), "{}{}", check.out, check.err);
+    let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
+    let said = "warning: umbra at v: no credential is configured; the run would send none of its jobs\n";
+    assert!(dry.code == 0 && dry.out.contains(said), "{}{}", dry.out, dry.err);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1, 0, 0], 2), "{}", ran.err);
+    let said = "run: umbra at v: no credential is configured. None of its jobs is sent";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    assert!(ran.err.contains("error: the key is missing of umbra at v (none is configured)"), "{}", ran.err);
+    place.write("vendors.toml", &vendors);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
+}
+
 /// The store holds jobs of another file, whose key is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_key_of_another_run_decides_nothing() {
