@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{BoolishValueParser, FalseyValueParser};
 use integration_client::IntegrationClient;
 use integration_client::console::Console;
 use integration_client::gateway::{Gateway, GatewayBuilder, Listen, Serving};
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
     /// Asks for no token at that address, which must then be loopback or a Unix socket: for a collector of metrics on this machine.
     /// The console asks for a token all the same.
-    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_INTAKE_NO_TOKEN", value_parser = FalseyValueParser::new())]
+    #[arg(long, requires = "listen", env = "INTEGRATION_CLIENT_INTAKE_NO_TOKEN", value_parser = BoolishValueParser::new())]
     no_token: bool,
 
     /// Also serves a console there, at /~/console/, which shows the lanes that wait and why, queues, dead letters and events. Nobody can

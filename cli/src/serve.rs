@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
+use clap::builder::{BoolishValueParser, FalseyValueParser, NonEmptyStringValueParser};
 use integration_client::gateway::{Gateway, Listen};
 
 use crate::connect::{self, Configuration, Named, StoreBounds};
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
     /// Asks for no token: whoever reaches the gateway may send for every tenant. The gateway then listens only on loopback or a Unix
     /// socket.
-    #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN", value_parser = BoolishValueParser::new())]
     no_token: bool,
 
     /// Keeps dead letters and the use of long windows in this store, takes tenants from it, and sends the requests that are left

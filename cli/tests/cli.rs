@@ -171,6 +171,20 @@ fn empty_variable_is_named() {
     }
 }
 
+/// A typing error must not open a gateway to whoever reaches it.
+#[test]
+fn only_a_clear_yes_switches_tokens_off() {
+    for (variable, args) in [
+        ("INTEGRATION_CLIENT_NO_TOKEN", &["serve", "--vendors", "no/such/file.toml"][..]),
+        ("INTEGRATION_CLIENT_INTAKE_NO_TOKEN", &["intake", "table", "--store", "none.sqlite", "--listen", "127.0.0.1:0"]),
+    ] {
+        let mut command = command(args);
+        command.env(variable, "banana");
+        let ran = run_command(command, b"");
+        assert!(ran.code == 2 && ran.err.contains("invalid value 'banana' for '--no-token'"), "{args:?}: {}", ran.err);
+    }
+}
+
 #[test]
 fn reader_that_goes_away_is_no_error() {
     for args in [
