@@ -72,7 +72,10 @@ struct Global {
 enum What {
     /// Lists the tenants of the files and of the store.
     List,
-    /// Adds a tenant to the store, or changes it.
+    /// Adds a tenant to the store, or replaces it.
+    ///
+    /// The whole row of the tenant at the vendor is replaced: what the command does not state is not kept from the row
+    /// before. State all options again.
     Set(Set),
     /// Removes a tenant from the store, at one vendor or at all vendors.
     Retire {
@@ -124,6 +127,16 @@ struct Set {
     /// The tenant's weight in limits that several tenants share, from 1 to 1000.
     #[arg(long)]
     weight: Option<u32>,
+}
+
+/// Refuses a name that an option states twice: the first value would silently be dropped.
+fn refuse_twice(option: &str, pairs: &[(String, String)], is_same: fn(&str, &str) -> bool) -> Result<(), Failure> {
+    for (number, (name, _)) in pairs.iter().enumerate() {
+        if pairs.iter().take(number).any(|(before, _)| is_same(before, name)) {
+            return Err(Failure::Input(format!("{option}: {name} is stated twice; state it once")));
+        }
+    }
+    Ok(())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -195,6 +208,10 @@ impl Global {
         if self.store.is_none() {
             return Err(Failure::Input(WHICH.to_owned()));
         }
+        // The names of headers have no case.
+        refuse_twice("--secret-header", &set.secret_header, str::eq_ignore_ascii_case)?;
+        refuse_twice("--var", &set.var, |one, other| one == other)?;
+        refuse_twice("--limit", &set.limit, |one, other| one == other)?;
         let client = self.client(true).await?;
         let mut entry = TenantEntry::new(&set.id, &set.vendor);
         if let Some(credential) = &set.credential {
