@@ -109,6 +109,7 @@ fn mistakes_in_secret_headers_are_all_reported() {
     assert!(!error.contains("hunter2"), "{error}");
     for (more, part) in [
         ("secret_headers = { x-a = \"env:A\", X-A = \"env:B\" }\n".to_owned(), "this header is stated twice"),
+        ("secret_headers = { Integration-Priority = \"env:A\" }\n".to_owned(), "are this client's own"),
         ("secret_headers = { x-a = 1234567 }\n".to_owned(), "f.toml:5:"),
         ("secret_header = { x-a = \"env:A\" }\n".to_owned(), "did you mean `secret_headers`?"),
         (

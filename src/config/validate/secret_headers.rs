@@ -17,6 +17,9 @@ const MAX: usize = 8;
 
 const FIELD: &str = "secret_headers";
 
+/// The headers of this client begin with it: callers state options in them, and responses carry them.
+const OWN: &str = "integration-";
+
 /// Reports a list that is too long, and returns whether it is.
 pub(in crate::config) fn too_many_secret_headers(entry: &SecretHeaders, path: &[Step], report: &mut Report) -> bool {
     let is_long = entry.len() > MAX;
@@ -42,6 +45,9 @@ pub(in crate::config) fn secret_headers(
         let name = match check_header(written).and_then(parsed) {
             Ok(name) if name == AUTHORIZATION => {
                 Err("this header is for the credential; use `auth` in the vendor's entry and `credential`".to_owned())
+            }
+            Ok(name) if name.as_str().starts_with(OWN) => {
+                Err(format!("headers that begin with `{OWN}` are this client's own and carry no secret; remove it"))
             }
             Ok(name) if out.iter().any(|known| known.name == name) => {
                 Err("this header is stated twice (names have no case); remove one".to_owned())
