@@ -121,8 +121,8 @@ impl PausedLanes {
         }
     }
 
-    /// Pauses the lane if a key of it, which could not be read, is not there or not configured. Returns whether that is said, or will be: a
-    /// file is looked for by the next calls of [`look_again`](Self::look_again).
+    /// Pauses the lane if a key of it, which could not be read, is not there or not configured. Returns whether that is
+    /// said, or will be: a file is looked for by the next calls of [`look_again`](Self::look_again).
     pub(super) fn pause_if_missing(&self, tenant: &str, vendor: &str, client: &IntegrationClient) -> bool {
         let lane = (tenant.to_owned(), vendor.to_owned());
         if self.fault(&lane).is_some() {
