@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use integration_client::clock::Clock;
+use integration_client::outbox::Queue;
 use integration_client::store::Store;
 use integration_client::{Error, ErrorKind, IntegrationClient, Priority};
 
@@ -19,6 +20,7 @@ use super::keys;
 use super::prepare::{Beginning, Checks};
 use super::results::LaneTier;
 use super::sent::Sent;
+use super::unconfigured;
 use crate::connect::{Named, in_words};
 use crate::key_files::{self, KeyFiles};
 use crate::output::{Failure, Outcome, Screen, table};
@@ -107,8 +109,8 @@ struct Stored {
     read: u64,
     /// Jobs of those lines that were not sent yet.
     waiting: Vec<(LaneTier, u64)>,
-    /// The lanes of all jobs that wait in the store. The run would also send those of other runs.
-    lanes: BTreeSet<keys::Lane>,
+    /// All jobs of the store. The run would also send those of other runs.
+    queues: Vec<Queue>,
     /// The lines that the run would not send again.
     sent: Option<Sent>,
 }
@@ -121,8 +123,7 @@ impl Stored {
     async fn read(args: &Args, checks: Checks<'_>, named: &Named, input: &mut Input) -> Result<Stored, Failure> {
         let mut stored = Stored::default();
         let Some(client) = open(named).await? else { return Ok(stored) };
-        let queues = client.outbox().queues(10_000).await?;
-        stored.lanes = queues.into_iter().map(|queue| (queue.tenant, queue.vendor)).collect();
+        stored.queues = client.outbox().queues(10_000).await?;
         // A batch that does not exist would be created.
         if client.outbox().batches().await?.contains(&name(args)) {
             let batch = client.outbox().batch(&name(args)).await?;
@@ -164,7 +165,7 @@ pub(super) async fn run(
     let batch = client.outbox().batch("dry run").await?;
     let checks = Checks { client: &client, batch: &batch };
     let stored = Stored::read(args, checks, named, &mut input).await?;
-    let Stored { read, waiting: left, lanes: of_store, mut sent } = stored;
+    let Stored { read, waiting: left, queues, mut sent } = stored;
     let mut out = anstream::stdout();
     let mut lanes: BTreeMap<Lane, Load> = BTreeMap::new();
     for ((tenant, vendor, priority), jobs) in left {
@@ -236,6 +237,8 @@ pub(super) async fn run(
         writeln!(out)?;
     }
     let own: BTreeSet<keys::Lane> = lanes.keys().map(|(tenant, vendor, _)| (tenant.clone(), vendor.clone())).collect();
+    let of_store: BTreeSet<keys::Lane> =
+        queues.iter().map(|queue| (queue.tenant.clone(), queue.vendor.clone())).collect();
     let files = KeyFiles::default();
     for (tenant, vendor) in own.union(&of_store) {
         if let Some(missing) = key_files::missing(&files, &client, tenant, vendor).await {
@@ -246,6 +249,9 @@ pub(super) async fn run(
             };
             writeln!(out, "warning: {tenant} at {vendor}: {what}; the run would send none of its jobs{of_others}")?;
         }
+    }
+    for said in unconfigured::said(&queues, &client) {
+        writeln!(out, "warning: {said}")?;
     }
     let waiting = lanes.values().map(|load| load.waiting).sum::<u64>();
     let jobs = lanes.values().map(|load| load.jobs).sum::<u64>();

@@ -16,6 +16,7 @@
 //! | `active.rs` | a run under way: events, progress, and how it ends |
 //! | `progress.rs`, `finish.rs`, `account.rs` | what a run shows on its way, at its end, and its summary |
 //! | `troubles.rs`, `keys.rs` | problems with tenants; the lanes that are paused because of their keys |
+//! | `unconfigured.rs` | the jobs whose vendor or tenant is not configured |
 //! | `console.rs` | `--console` |
 //! | `dry.rs`, `deadlines.rs` | `--dry-run`; which jobs cannot be sent before their deadlines |
 
@@ -37,6 +38,7 @@ mod result_lines;
 mod results;
 mod sent;
 mod troubles;
+mod unconfigured;
 
 use std::time::Duration;
 
@@ -130,6 +132,9 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         // The client sends the jobs of other runs in the store too, and would make dead letters of those without a key.
         for queue in &queues {
             keys.check_of_others(&queue.tenant, &queue.vendor, &client).await;
+        }
+        if !args.quiet {
+            unconfigured::said(&queues, &client).iter().for_each(|said| notes::say(&format!("run: {said}")));
         }
     };
     tokio::select! {

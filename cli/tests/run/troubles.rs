@@ -193,6 +193,26 @@ async fn missing_key_of_another_run_decides_nothing() {
     assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (2, 2)), "{}", ran.err);
 }
 
+/// The store holds jobs of another file, whose tenant is no longer in the configuration.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_jobs_of_missing_tenant_are_named() {
+    let place = RunFolder::new(FakeVendor::builder()).await;
+    place.write("gone.jsonl", &(job("umbra", "/1") + &job("umbra", "/2")));
+    place.write("other.jsonl", &job("acme", "/3"));
+    let mut command = place.command(&["run", "gone.jsonl", "--vendors", "vendors.toml", "--store", "shared.sqlite"]);
+    let ran = wait(command.env_remove("IC_RUN_KEY_2").spawn().unwrap()).await;
+    assert_eq!((ran.figures(), ran.code), ([0, 0, 0], 2), "{}", ran.err);
+    let vendors = fs::read_to_string(place.path("vendors.toml")).unwrap();
+    let (without, _) = vendors.split_once("\n[[tenants]]\nid = \"umbra\"").unwrap();
+    place.write("vendors.toml", without);
+    let said = "v is not configured for umbra; its 2 jobs wait. What is not configured within ten minutes becomes a dead letter";
+    let dry = place.run(&["other.jsonl", "--dry-run", "--store", "shared.sqlite"]).await;
+    assert!(dry.code == 0 && dry.out.contains(&format!("warning: {said}")), "{}{}", dry.out, dry.err);
+    let ran = place.run(&["other.jsonl", "--store", "shared.sqlite"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1, 0, 0], 0), "{}", ran.err);
+    assert_eq!(ran.err.matches(&format!("run: {said}")).count(), 1, "{}", ran.err);
+}
+
 /// A rotation removes the file of a key before it writes the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn file_of_a_key_is_looked_for_again() {
