@@ -12,9 +12,10 @@ use crate::telemetry::metrics::{self, OutboxFigures};
 /// Shortest interval between two counts of the backlog; see [`SHARE`].
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 impl OutboxState {
-    /// Records how many jobs the worker holds.
-    pub(super) fn has_in_hand(&self, jobs: usize) {
+    /// Records how many jobs the worker holds, and how many outcomes it has not written that only it knows.
+    pub(super) fn has_in_hand(&self, jobs: usize, unwritten: usize) {
         self.measured.in_hand.store(jobs, Relaxed);
+        self.measured.unwritten.store(unwritten, Relaxed);
     }
 
     /// Counts a job whose outcome is on the disk.

@@ -18,6 +18,8 @@ pub(super) struct Measured {
     pub(super) dead: AtomicU64,
     pub(super) later: AtomicU64,
     pub(super) in_hand: AtomicUsize,
+    /// Outcomes that are in the memory of this process alone.
+    pub(super) unwritten: AtomicUsize,
     pub(super) intake: Intake,
     /// The backlog at its last count.
     pub(super) backlog: Mutex<Option<Backlog>>,

@@ -1,5 +1,6 @@
 //! What a store reports about itself: the jobs of each lane, and the status of its working processes.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -106,6 +107,13 @@ impl Outbox {
     /// not been tried for two and a half minutes. `None` without a store.
     pub fn problem(self) -> Option<String> {
         self.state.as_ref()?.store.problems.now()
+    }
+
+    /// The number of outcomes of jobs that are not in the store yet: a process that ends now loses them. It stays above
+    /// zero only while the store cannot be written. Zero without a store, in a client that does not work, and once its
+    /// worker has ended.
+    pub fn unwritten_outcomes(self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.measured.unwritten.load(Relaxed) as u64)
     }
 }
 

@@ -77,6 +77,8 @@ pub(super) struct Unwritten {
     /// Whether the latest outcome to be written was one of those.
     is_apart: bool,
     writing: Option<(Arc<Vec<JobEnd>>, Vec<About>)>,
+    /// How many of the outcomes say how an exchange ended.
+    telling: usize,
     /// How many of the outcomes that wait are written together.
     bound: Bound,
     /// When the first write failed since the last one that succeeded.
@@ -87,7 +89,13 @@ pub(super) struct Unwritten {
 
 impl Unwritten {
     pub(super) fn add(&mut self, finish: JobEnd, hand: Option<HeldJob>) {
+        self.telling += usize::from(!says_nothing(&finish.end));
         self.waiting.push((finish, About::new(hand)));
+    }
+
+    /// How many outcomes are not written that say how an exchange ended: only this process knows them.
+    pub(super) fn telling(&self) -> usize {
+        self.telling
     }
 
     /// Whether no outcome waits or is being written.
@@ -158,6 +166,8 @@ impl Unwritten {
     pub(super) fn written(&mut self, now: Time) -> (Arc<Vec<JobEnd>>, Vec<HeldJob>) {
         self.failing_since = None;
         let Some((finishes, about)) = self.writing.take() else { return Default::default() };
+        let told = finishes.iter().filter(|finish| !says_nothing(&finish.end)).count();
+        self.telling = self.telling.saturating_sub(told);
         self.bound.written(finishes.len(), now);
         for (_, kept, about) in self.apart.iter_mut().filter(|(.., about)| about.failed > 0) {
             let is_kind = |finish: &JobEnd| discriminant(&finish.end) == discriminant(&kept.end);
@@ -196,6 +206,7 @@ impl Unwritten {
                 }
                 Failure::Own if matches!(finish.end, End::Dropped) => lost.push((finish, about.hand)),
                 Failure::Own => {
+                    self.telling = self.telling.saturating_sub(usize::from(!says_nothing(&finish.end)));
                     let finish = JobEnd { known: None, end: End::Dropped, ..finish };
                     self.apart.push((from, finish, About { failed: 1, ..about }));
                 }

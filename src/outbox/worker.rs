@@ -191,7 +191,7 @@ impl Worker {
             }
             fresh.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
             self.take_early();
-            self.outbox.has_in_hand(self.running.len());
+            self.outbox.has_in_hand(self.running.len(), self.ends.telling());
             let now = self.outbox.clock.now();
             let refused = std::mem::take(&mut *self.outbox.refused.lock());
             if self.outbox.own.is_some() && !refused.is_empty() {

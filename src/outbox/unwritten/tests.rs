@@ -56,6 +56,32 @@ fn delivered(number: u128) -> JobEnd {
 }
 
 #[test]
+fn only_telling_outcomes_are_counted() {
+    let (mut ends, mut now) = (Unwritten::default(), Time::ZERO);
+    ends.add(end(1), None);
+    (2..=4).for_each(|number| ends.add(delivered(number), None));
+    assert_eq!(ends.telling(), 3);
+    assert_eq!(ids(&ends.next(now).unwrap()), [1, 2, 3, 4]);
+    assert_eq!(ends.telling(), 3, "they are not written yet");
+    ends.failed(now, Failure::Down);
+    assert_eq!(ends.telling(), 3);
+    // The write of the second fails for its own reason, until an outcome that says nothing takes its place.
+    for _ in 0..60 {
+        now = now + WAIT;
+        match ends.next(now) {
+            None => break,
+            Some(next) if ids(&next).contains(&2) && !matches!(next[0].end, End::Dropped) => {
+                ends.failed(now, Failure::Own);
+            }
+            Some(_) => drop(ends.written(now)),
+        }
+    }
+    assert_eq!((ends.telling(), ends.is_empty()), (0, true));
+    ends.add(delivered(5), None);
+    assert_eq!((ends.give_up(), ends.telling()), (1, 0));
+}
+
+#[test]
 fn known_outcome_is_kept_until_another_of_its_kind_is_written() {
     let (mut ends, mut now) = (Unwritten::default(), Time::ZERO);
     (1..=10).for_each(|number| ends.add(delivered(number), None));
