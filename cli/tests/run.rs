@@ -19,6 +19,9 @@ mod bad_input;
 mod bodies;
 #[path = "run/console.rs"]
 mod console;
+#[cfg(target_os = "linux")]
+#[path = "run/full_disk.rs"]
+mod full_disk;
 #[path = "run/going_on.rs"]
 mod going_on;
 #[path = "run/letters.rs"]

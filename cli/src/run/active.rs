@@ -28,6 +28,8 @@ pub(super) enum End {
     Interrupted,
     /// The run cannot go on. The text says why, and what to do about it.
     Stopped(String),
+    /// The results cannot be written, for this reason.
+    Unwritten(String),
     /// The reader of the results has closed its end.
     Unread,
 }
@@ -118,10 +120,7 @@ impl ActiveRun {
         let problem = self.results.problem()?;
         Some(match problem.kind() {
             std::io::ErrorKind::BrokenPipe => End::Unread,
-            _ => End::Stopped(format!(
-                "the results cannot be written: {problem}. Make room, and run the same command again: what was answered \
-                 meanwhile is in the store"
-            )),
+            _ => End::Unwritten(problem.to_string()),
         })
     }
 

@@ -17,14 +17,23 @@ use crate::text::count;
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// The time for claimed jobs to go back into the store if no exchange is under way, and for results to be written.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
+/// The time for outcomes to be written. It has no end: nothing but this process knows them.
+const WITHOUT_END: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// The interval at which a run that ends looks whether outcomes are still to be written.
+const LOOK: Duration = Duration::from_millis(100);
 
 fn lines(number: u64) -> String {
     count(usize::try_from(number).unwrap_or(usize::MAX), "line")
 }
 
+fn jobs(number: u64) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), "job")
+}
+
 impl ActiveRun {
-    /// Waits for exchanges under way, counts the results, and prints them. One more signal ends the waiting, and what
-    /// is known by then is printed.
+    /// Waits for exchanges under way and until their outcomes are in the store, counts the results, and prints them.
+    /// One more signal ends the waiting, and what is known by then is printed. While outcomes are not in the store, it
+    /// takes two signals.
     pub(super) async fn finish(
         mut self,
         args: &Args,
@@ -34,9 +43,11 @@ impl ActiveRun {
     ) -> Result<Outcome, Failure> {
         let signals_before = signals.count();
         let settled = tokio::select! {
-            settled = self.settle(args, &end) => Some(settled),
-            () = signals.more_than(signals_before) => None,
+            settled = self.settle(args, &end, signals) => Some(settled),
+            () = self.last_signal(signals, signals_before) => None,
         };
+        // At once: nothing waits for these outcomes any more.
+        let lost = self.client.outbox().unwritten_outcomes();
         let counts = match settled {
             Some((written, counts)) => {
                 written?;
@@ -75,6 +86,14 @@ impl ActiveRun {
             let were = if invalid == 1 { "line was" } else { "lines were" };
             notes::say(&format!("run: {invalid} invalid {were} left out"));
         }
+        if lost > 0 {
+            notes::say(&format!(
+                "run: the outcomes of {} were not written in the store, and are lost. The next run sends a request of \
+                 these again that may be repeated or has an idempotency key, and makes the others dead letters \
+                 `ambiguous`",
+                jobs(lost)
+            ));
+        }
         let outcome = match (end, of_keys) {
             (End::All, Some(why)) => Err(why),
             (End::All, None) if dead + cancelled + invalid > 0 => Ok(Outcome::Found),
@@ -91,6 +110,10 @@ impl ActiveRun {
                 notes::say("run: nobody reads the results any more. Run the same command again to go on");
                 Ok(Outcome::Interrupted)
             }
+            (End::Unwritten(why), _) => {
+                let kept = if lost == 0 { ": what was answered meanwhile is in the store" } else { "" };
+                Err(format!("the results cannot be written: {why}. Make room, and run the same command again{kept}"))
+            }
             (End::Stopped(why), _) => Err(why),
         };
         let outcome = outcome.map_err(|why| {
@@ -103,15 +126,60 @@ impl ActiveRun {
         outcome
     }
 
+    /// Waits for the signal that ends the waiting: the first after `before`, or the second of all while outcomes are
+    /// not in the store.
+    async fn last_signal(&self, signals: &Signals, before: u32) {
+        signals.more_than(before).await;
+        let unwritten = self.client.outbox().unwritten_outcomes();
+        if before == 0 && unwritten > 0 {
+            notes::say(&format!(
+                "run: waits for the outcomes of {}, which are not in the store; Ctrl-C once more loses them",
+                jobs(unwritten)
+            ));
+            signals.more_than(1).await;
+        }
+    }
+
+    /// Ends the sending. Waits for exchanges under way, but not without end, and for their outcomes to be written: only
+    /// this process knows them before.
+    async fn stop(&self, signals: &Signals) {
+        let grace = if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE };
+        let until = self.clock.now() + grace;
+        let has_stopped = {
+            // One shutdown for the whole wait: without one that waits, the client discards the outcomes after a while.
+            let mut stopped = std::pin::pin!(self.client.shutdown(WITHOUT_END));
+            loop {
+                if tokio::time::timeout(LOOK, stopped.as_mut()).await.is_ok() {
+                    break true;
+                }
+                let outbox = self.client.outbox();
+                if outbox.clone().unwritten_outcomes() > 0 {
+                    if let Some(problem) = outbox.problem() {
+                        let times = if signals.count() == 0 { "twice" } else { "once more" };
+                        notes::now_and_then(&format!(
+                            "run: sends nothing more, and ends when the outcomes of its requests are in the store, \
+                             which cannot be written: {problem}. Make room; Ctrl-C {times} loses these outcomes"
+                        ));
+                    }
+                } else if self.clock.now() >= until {
+                    break false;
+                }
+            }
+        };
+        if !has_stopped {
+            // Jobs that wait for a permit go back into the store and are not waited for.
+            self.client.shutdown(Duration::ZERO).await;
+        }
+    }
+
     /// Waits for the exchanges under way and for the reader of the results. Returns the store's counts of the run's
     /// jobs.
-    async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
+    async fn settle(&self, args: &Args, end: &End, signals: &Signals) -> (Result<(), Failure>, Option<BatchCounts>) {
         let is_all = matches!(end, End::All);
         if !is_all && !args.quiet && self.client.in_flight() > 0 {
             notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
         }
-        // Jobs that wait for a permit go back into the store and are not waited for.
-        self.client.shutdown(if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE }).await;
+        self.stop(signals).await;
         let counts = self.batch.counts().await.ok();
         let mut written = Ok(());
         if is_all {
