@@ -17,7 +17,9 @@ use crate::text::count;
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// The time for claimed jobs to go back into the store if no exchange is under way, and for results to be written.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
-/// The time for outcomes to be written. It has no end: nothing but this process knows them.
+/// The most time for outcomes to be written: nothing but this process knows them, but some errors never end.
+const OUTCOMES: Duration = Duration::from_secs(3_600);
+/// A shutdown whose end the run decides.
 const WITHOUT_END: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// The interval at which a run that ends looks whether outcomes are still to be written.
 const LOOK: Duration = Duration::from_millis(100);
@@ -144,31 +146,39 @@ impl ActiveRun {
     /// this process knows them before.
     async fn stop(&self, signals: &Signals) {
         let grace = if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE };
-        let until = self.clock.now() + grace;
-        let has_stopped = {
-            // One shutdown for the whole wait: without one that waits, the client discards the outcomes after a while.
-            let mut stopped = std::pin::pin!(self.client.shutdown(WITHOUT_END));
-            loop {
-                if tokio::time::timeout(LOOK, stopped.as_mut()).await.is_ok() {
-                    break true;
-                }
-                let outbox = self.client.outbox();
-                if outbox.clone().unwritten_outcomes() > 0 {
-                    if let Some(problem) = outbox.problem() {
-                        let times = if signals.count() == 0 { "twice" } else { "once more" };
-                        notes::now_and_then(&format!(
-                            "run: sends nothing more, and ends when the outcomes of its requests are in the store, \
-                             which cannot be written: {problem}. Make room; Ctrl-C {times} loses these outcomes"
-                        ));
-                    }
-                } else if self.clock.now() >= until {
-                    break false;
+        let began = self.clock.now();
+        if self.has_stopped(began, began + grace, signals).await {
+            return;
+        }
+        // Jobs that wait for a permit go back into the store and are not waited for. What they have become is.
+        self.client.shutdown(Duration::ZERO).await;
+        self.has_stopped(began, self.clock.now() + LEAST_GRACE, signals).await;
+    }
+
+    /// Waits until the client has stopped: until this time, and for longer while outcomes are not in the store. Returns
+    /// whether it has.
+    async fn has_stopped(&self, began: Time, mut until: Time, signals: &Signals) -> bool {
+        // One shutdown for the whole wait: without one that waits, the client discards the outcomes after a while.
+        let mut stopped = std::pin::pin!(self.client.shutdown(WITHOUT_END));
+        loop {
+            if tokio::time::timeout(LOOK, stopped.as_mut()).await.is_ok() {
+                return true;
+            }
+            let (now, outbox) = (self.clock.now(), self.client.outbox());
+            if now >= until {
+                return false;
+            }
+            if outbox.clone().unwritten_outcomes() > 0 && now.since(began) < OUTCOMES {
+                // What else a shutdown writes has time after them.
+                until = until.max(now + LEAST_GRACE);
+                if let Some(problem) = outbox.problem() {
+                    let times = if signals.count() == 0 { "twice" } else { "once more" };
+                    notes::now_and_then(&format!(
+                        "run: sends nothing more, and ends when the outcomes of its requests are in the store, which cannot \
+                         be written: {problem}. It waits for an hour at most; Ctrl-C {times} loses these outcomes"
+                    ));
                 }
             }
-        };
-        if !has_stopped {
-            // Jobs that wait for a permit go back into the store and are not waited for.
-            self.client.shutdown(Duration::ZERO).await;
         }
     }
 

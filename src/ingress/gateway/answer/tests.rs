@@ -17,7 +17,10 @@ impl Body for Frames {
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.0.pop_front() {
             Some(Some(frame)) => Poll::Ready(Some(frame)),
-            Some(None) => Poll::Pending,
+            Some(None) => {
+                self.0.push_front(None);
+                Poll::Pending
+            }
             None => Poll::Ready(None),
         }
     }
