@@ -176,7 +176,10 @@ fn empty_variable_is_named() {
 fn only_a_clear_yes_switches_tokens_off() {
     for (variable, args) in [
         ("INTEGRATION_CLIENT_NO_TOKEN", &["serve", "--vendors", "no/such/file.toml"][..]),
-        ("INTEGRATION_CLIENT_INTAKE_NO_TOKEN", &["intake", "table", "--store", "none.sqlite", "--listen", "127.0.0.1:0"]),
+        (
+            "INTEGRATION_CLIENT_INTAKE_NO_TOKEN",
+            &["intake", "table", "--store", "none.sqlite", "--listen", "127.0.0.1:0"],
+        ),
     ] {
         let mut command = command(args);
         command.env(variable, "banana");
