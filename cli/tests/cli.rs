@@ -171,7 +171,7 @@ fn empty_variable_is_named() {
     }
 }
 
-/// A typing error must not open a gateway to whoever reaches it.
+/// A misspelt value of the variable must not switch off the tokens that callers of the gateway need.
 #[test]
 fn only_a_clear_yes_switches_tokens_off() {
     for (variable, args) in [

@@ -177,7 +177,7 @@ impl Sqs {
     /// Receives messages, `most` at most. Waits until there is one.
     ///
     /// # Errors
-    /// A retry cannot succeed before somebody has changed something.
+    /// A retry fails in the same way until an operator corrects the queue, its policy or the credentials.
     async fn receive_some(&self, most: usize) -> Result<Vec<Message>, BoxError> {
         let mut waits = Waits::default();
         let mut fetched = loop {

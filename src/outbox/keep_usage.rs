@@ -15,7 +15,8 @@ use crate::store::{is_down, pauses, usage};
 const EVERY: Duration = Duration::from_secs(1);
 /// Lanes and endpoints in one write to the store.
 const TOGETHER: usize = 256;
-/// So many lanes in a row whose pauses cannot be written are a fault of the store, whatever its error says.
+/// If the writes of this many lanes fail one after the other, the store is at fault and not the lanes, whatever the error
+/// says.
 const MOST_FAILED: u32 = 4;
 
 impl OutboxState {

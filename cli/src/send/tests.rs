@@ -1,4 +1,4 @@
-//! `send --store` while its store fails, and while nobody can send its job.
+//! `send --store` while its store fails, and while no process has the key that its job needs.
 
 #![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
 

@@ -122,7 +122,8 @@ async fn refused_key_is_doubted_by_its_reference() {
     assert!(ran.err.trim_end().ends_with(" --store 'my jobs.sqlite'"), "a command to copy: {}", ran.err);
 }
 
-/// A redirect is not followed, so nobody knows whether the request was processed: with a store as without one.
+/// The client follows no redirect, so the vendor may or may not have processed the request. `send` says so with and
+/// without a store.
 #[tokio::test(flavor = "multi_thread")]
 async fn redirect_is_found_with_and_without_store() {
     let vendor = FakeVendor::builder().fault(When::path("/moved"), Fault::Status(302));
@@ -148,7 +149,7 @@ async fn status_is_printed_as_inspect_reads_it() {
     assert!(inspect.out.starts_with("HTTP 422 Unprocessable Entity, "), "{}{}", inspect.out, inspect.err);
 }
 
-/// Without its key the job would wait for its deadline, and nobody would know why.
+/// A job whose key is missing would wait until its deadline without a message.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_key_is_named_at_once() {
     let place = RunFolder::new(FakeVendor::builder()).await;

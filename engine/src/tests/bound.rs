@@ -75,7 +75,7 @@ fn eighth_more_than_the_bound_may_wait_meanwhile() {
     assert_eq!(waiting(&[loud, quiet]), 16);
 }
 
-/// A request that goes at once or not at all is told what it lacks, and takes the place of nobody.
+/// An immediate request is told which limit refuses it, and evicts no waiting request.
 #[test]
 fn immediate_request_displaces_nobody() {
     let [mut bench] = engines(&Bound::new(11));

@@ -25,7 +25,7 @@ pub struct GatewayBody {
     content: Content,
     /// What the caller still has to get of the length that the response states; `None` if it states none.
     left: Option<u64>,
-    /// Where the rest of the body goes if its caller leaves; `None` if nobody would read it.
+    /// Where the rest of the body goes if its caller leaves; `None` if the connection has no task that would read it.
     rest: Option<RestSlot>,
     /// Keeps the connection marked as busy until the body is dropped.
     _busy: Option<Busy>,

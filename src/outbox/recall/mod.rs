@@ -170,19 +170,20 @@ async fn restore(
         let routes: Vec<Arc<Route>> = lanes.iter().filter_map(|(lane, _)| route(&present, lane)).collect();
         // A read may wait for the store, and the client must be able to end meanwhile.
         drop(present);
-        let wanted = pauses::wanted(&routes);
         let appeared = outbox.recall.appeared.load(Ordering::Acquire);
         let read = async {
             if *none_stood == Some(appeared) {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), Vec::new()));
             }
             if !outbox.store.read((), stored_pauses::any).await? {
                 *none_stood = Some(appeared);
-                return Ok(Vec::new());
+                return Ok((Vec::new(), Vec::new()));
             }
-            outbox.store.read(wanted.clone(), stored_pauses::read).await
+            let wanted = pauses::wanted(&routes);
+            let read = outbox.store.read(wanted.clone(), stored_pauses::read).await?;
+            Ok((wanted, read))
         };
-        let read = match read.await {
+        let (wanted, read) = match read.await {
             Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 tokio::time::sleep(AWAY).await;
@@ -195,7 +196,7 @@ async fn restore(
                     continue;
                 }
                 tracing::error!(%error, lanes = lanes.len(), "earlier pauses cannot be read, and are not kept to");
-                Vec::new()
+                (Vec::new(), Vec::new())
             }
         };
         let Some(core) = core.upgrade() else { return (Vec::new(), Vec::new()) };

@@ -30,6 +30,9 @@ pub(super) fn restore(
     (wanted, read): (&[Holder], &[Stored]),
     now: Time,
 ) -> bool {
+    if read.is_empty() {
+        return true;
+    }
     let holders = holders_of(route);
     for who in [Waits::Lane, Waits::Account, Waits::Vendor] {
         let holder = &holders[place_of(who)];
