@@ -247,10 +247,13 @@ impl Engine {
     /// Admits no more requests to a lane. Its waiting requests go on waiting, or are refused at once if `refuse` is
     /// set. The limits that it shares follow what the other lanes state.
     pub fn retire(&mut self, now: Time, lane: LaneKey, refuse: bool) {
-        self.tick(now);
+        let now = self.tick(now);
         self.lanes.take_back(lane);
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         inside.retired = true;
+        if let Some(throttle) = &mut inside.throttle {
+            throttle.removed(now);
+        }
         let has_changed = inside.shared.map(|holder| self.put_in_force(holder)).contains(&true);
         if refuse {
             for waiter in self.waiters_of(lane) {

@@ -64,17 +64,17 @@ impl Engine {
             }
             rests &= cell.rest(spec, now);
         }
-        if let Some(throttle) = lane.throttle.take_if(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
+        let unused = lane.in_flight == 0 && lane.waiting.is_none();
+        let is_gone = lane.retired && unused;
+        if let Some(throttle) = lane.throttle.take_if(|throttle| throttle.is_idle(now, &lane.plan.pace, is_gone)) {
             for (limit, change) in throttle.forgotten() {
                 let noticed = of_lane(&lane.plan, throttle.whose(), limit, &change);
                 self.notices.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
         }
         rests &= lane.throttle.is_none();
-        let unused = lane.in_flight == 0 && lane.waiting.is_none();
         let evictable = evict && lane.has_forgotten(now) && lane.pins == 0 && !lane.plan.starts_spent();
-        let retired = lane.retired;
-        if rests && unused && (retired || (evictable && !self.lanes.decides_for_others(key))) {
+        if rests && (is_gone || (unused && evictable && !self.lanes.decides_for_others(key))) {
             self.lanes.remove(key);
         }
     }

@@ -13,9 +13,9 @@ use crate::telemetry::events::Events;
 use crate::{Priority, send};
 
 impl Tenants<'_> {
-    /// Sends nothing for a tenant to a vendor until [`resume`](Self::resume). Requests in flight go on; waiting
-    /// requests wait, each until its own deadline; requests of the outbox read no credential meanwhile, so that one that is
-    /// missing makes none of them fail.
+    /// Sends nothing for a tenant to a vendor until [`resume`](Self::resume), also if the tenant is removed and set again
+    /// within a day. Requests in flight go on; waiting requests wait, each until its own deadline; requests of the outbox
+    /// read no credential meanwhile, so that one that is missing makes none of them fail.
     ///
     /// # Errors
     /// Unknown tenant or vendor.

@@ -153,6 +153,34 @@ fn retired_lane_drains_or_refuses() {
     }
 }
 
+/// A configuration may lack a tenant by mistake.
+#[test]
+fn operators_pause_outlasts_its_tenant_by_a_day() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    bench.engine.pause(bench.now, lane);
+    bench.engine.retire(bench.now, lane, false);
+    let (start, day) = (bench.now, Duration::from_secs(86_400));
+    bench.sweep(start + (day - Duration::from_secs(1)), false);
+    assert!(bench.engine.is_held(lane));
+    bench.sweep(start + day, false);
+    assert_eq!(bench.engine.lane_count(), 0);
+}
+
+/// The pause is in force if the tenant comes back before its end.
+#[test]
+fn removed_tenants_lane_stays_while_vendor_pauses_it() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let feedback = Feedback::Refused(Wait::Stated(86_400 * SECOND), None);
+    bench.engine.answered_with(bench.now, permit, feedback, &[], true);
+    bench.engine.retire(bench.now, lane, false);
+    let (start, day) = (bench.now, Duration::from_secs(86_400));
+    bench.sweep(start + (day - Duration::from_secs(1)), false);
+    assert!(bench.engine.has(lane));
+    bench.sweep(start + 2 * day, false);
+    assert_eq!(bench.engine.lane_count(), 0);
+}
+
 #[test]
 fn moved_lane_keeps_its_history() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 4)]));

@@ -26,6 +26,9 @@ const SILENT_WINDOWS: u64 = 2;
 const SILENT: u64 = 600_000_000_000;
 /// Failures in a row are forgotten if no further one comes for this long, in nanoseconds: five minutes.
 const FAILURE_MEMORY: u64 = 300_000_000_000;
+/// How long an operator's pause outlasts the removal of its tenant, in nanoseconds: a day. A configuration that lacks a
+/// tenant by mistake is corrected by then.
+const HOLD_MEMORY: u64 = 86_400_000_000_000;
 
 /// A limit that no configuration states: only responses mention it.
 #[derive(Clone, Debug)]
@@ -73,8 +76,10 @@ impl Discovered {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaneThrottle {
     throttle: Throttle,
-    /// An operator's pause, which only an operator ends.
+    /// An operator's pause, which only an operator ends while there is the tenant.
     held: bool,
+    /// When the tenant was last removed.
+    removed_at: Time,
     whose: Option<Whose>,
     /// Failures in a row, without a response of another kind in between.
     failures: u32,
@@ -86,11 +91,13 @@ pub(crate) struct LaneThrottle {
 }
 
 impl LaneThrottle {
-    /// Whether this state changes no decision from `now` on, so that it can be dropped.
-    pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
+    /// Whether this state changes no decision from `now` on, so that it can be dropped. `is_gone`: the tenant is removed, and
+    /// none of its requests is left.
+    pub(crate) fn is_idle(&self, now: Time, pace: &Pace, is_gone: bool) -> bool {
+        let held = self.held && !(is_gone && self.removed_at.plus_nanos(HOLD_MEMORY) <= now);
         let idle = |limit: &Discovered| limit.is_forgotten(now) && limit.throttle.is_idle(now, &limit.pace);
         let failing = self.failures > 0 && !self.has_forgotten_failures(now);
-        !self.held && !failing && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
+        !held && !failing && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
     }
 
     fn has_forgotten_failures(&self, now: Time) -> bool {
@@ -242,6 +249,11 @@ impl LaneThrottle {
     /// Begins an operator's pause. Returns whether there was none.
     pub(crate) fn hold(&mut self) -> bool {
         !std::mem::replace(&mut self.held, true)
+    }
+
+    /// The tenant is removed.
+    pub(crate) fn removed(&mut self, now: Time) {
+        self.removed_at = now;
     }
 
     /// Ends an operator's pause alone. Returns whether there was one.
