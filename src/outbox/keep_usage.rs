@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::OutboxState;
-use super::pauses::Looked;
+use super::pauses::{Looked, compare};
 use super::recall;
 use crate::core::Core;
 use crate::error::Delivery;
@@ -44,26 +44,26 @@ impl OutboxState {
     /// Compares the pauses in force with those in the store, and writes the differences: of the lanes of which a notice
     /// came and, each time that it is due or with `all`, of all others of which something is written or is to be written.
     pub(crate) async fn write_pauses(&self, core: &Weak<Core>, all: bool) {
-        let lanes = self.pauses.take(self.clock.now(), all);
+        let lanes = self.pauses.lock().take(self.clock.now(), all);
         let mut left: Vec<Vec<Looked>> = lanes.chunks(TOGETHER).map(<[Looked]>::to_vec).collect();
         let mut failed = 0;
         while let Some(mut some) = left.pop() {
             let now = self.clock.now();
-            let changes = self.pauses.compare(core.upgrade().as_deref(), &some, now);
+            let changes = compare(&self.pauses, core.upgrade().as_deref(), &some, now);
             if changes.is_empty() {
                 tokio::task::yield_now().await;
                 continue;
             }
-            let (begun, shortened) = changes.rows();
             // A row that has been written already may be written again.
-            match self.store.write((self.clock, begun, shortened), pauses::keep).await {
+            let rows = (self.clock, changes.begun.clone(), changes.shortened.clone());
+            match self.store.write(rows, pauses::keep).await {
                 Ok(()) => {
                     failed = 0;
-                    self.pauses.are_written(changes, now);
+                    self.pauses.lock().are_written(changes, now);
                 }
                 Err(error) if is_down(&error) || failed >= MOST_FAILED => {
                     // Each further write would wait for the store as long as this one did, or fail as the last ones.
-                    self.pauses.put_off(some.into_iter().chain(left.into_iter().flatten()));
+                    self.pauses.lock().put_off(some.into_iter().chain(left.into_iter().flatten()));
                     return;
                 }
                 // The database may refuse the names of one lane alone.
@@ -74,7 +74,7 @@ impl OutboxState {
                 // The store has logged it.
                 Err(_) => {
                     failed += 1;
-                    self.pauses.put_off(some);
+                    self.pauses.lock().put_off(some);
                 }
             }
         }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use self::order::{Lane, Left, Recall};
 use super::OutboxState;
+use super::pauses::{Looked, Why, holders_of};
 use super::usage_retention::{kept_for, remembered};
 use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
@@ -74,11 +75,13 @@ impl OutboxHooks for OutboxState {
     }
 
     fn pause_changed(&self, tenant: &Tenant, place: LaneRef) {
-        self.pauses.changed(tenant, place);
+        let looked = Looked::new(tenant, place);
+        self.pauses.lock().list(looked, Why::Told);
     }
 
     fn resumes(&self, tenant: &Tenant) {
-        self.pauses.resume(tenant, self.clock.now());
+        let holders = holders_of(tenant);
+        self.pauses.lock().resume(holders, self.clock.now());
     }
 
     fn figures(&self) -> OutboxFigures {
@@ -106,7 +109,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let mut none_stood = None;
     loop {
         let lanes = outbox.recall.lanes.lock().next(usage::LANES);
-        outbox.pauses.lanes_wait(!lanes.is_empty(), outbox.clock.now());
+        outbox.pauses.lock().lanes_wait(!lanes.is_empty(), outbox.clock.now());
         let read = async {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;
@@ -203,7 +206,7 @@ async fn restore(
         let now = outbox.clock.now();
         return lanes.iter().cloned().partition(|(lane, _)| {
             route(&core, lane)
-                .is_some_and(|route| pauses::restore(&core, outbox, &route, (&wanted[..], &read[..]), now))
+                .is_some_and(|route| pauses::restore(&core, &outbox.pauses, &route, (&wanted[..], &read[..]), now))
         });
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::OutboxState;
-use super::super::pauses::{Looked, holders_of, place_of, stated};
+use parking_lot::Mutex;
+
+use super::super::pauses::{Looked, Pauses, holders_of, stated};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::engine::Waits;
@@ -13,7 +14,7 @@ use crate::send;
 use crate::signals::{MAX_WAIT, Scope};
 use crate::store::pauses::{Holder, Stored};
 
-/// The holders of the limits of these lanes, each once.
+/// The holders of the limits of these lanes, each once, in order.
 pub(super) fn wanted(routes: &[Arc<Route>]) -> Vec<Holder> {
     let mut holders: Vec<Holder> = routes.iter().flat_map(|route| holders_of(route)).collect();
     holders.sort_unstable();
@@ -25,7 +26,7 @@ pub(super) fn wanted(routes: &[Arc<Route>]) -> Vec<Holder> {
 /// `wanted`, but for those that an operator has ended. Returns whether it could: if the tenant is gone, it cannot.
 pub(super) fn restore(
     core: &Core,
-    outbox: &OutboxState,
+    pauses: &Mutex<Pauses>,
     route: &Arc<Route>,
     (wanted, read): (&[Holder], &[Stored]),
     now: Time,
@@ -34,21 +35,12 @@ pub(super) fn restore(
         return true;
     }
     let holders = holders_of(route);
-    for who in [Waits::Lane, Waits::Account, Waits::Vendor] {
-        let holder = &holders[place_of(who)];
+    for (who, holder) in [Waits::Lane, Waits::Account, Waits::Vendor].into_iter().zip(&holders) {
         for stored in read.iter().filter(|stored| wanted.get(stored.holder) == Some(holder)) {
             let left = Duration::from_millis(u64::try_from(stored.left_ms).unwrap_or(0));
             let (until, paused) = (now + left, &stored.paused);
             // Another lane has restored the pause that they share. A lane's own may be gone with the lane.
-            if who != Waits::Lane && outbox.pauses.is_known(holder, paused, until) {
-                continue;
-            }
-            let resumed = outbox.pauses.resumed();
-            if resumed.contains(holder) {
-                let Ok(place) = core.registry.place(route) else { return false };
-                // The next comparison finds a row without a pause, and ends it.
-                outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place.clone())), now);
-                outbox.pauses.changed(route, place);
+            if who != Waits::Lane && pauses.lock().is_known(holder, paused, until) {
                 continue;
             }
             // A store whose clock was wrong must stop nobody for longer than a vendor can. The row is then shortened, because
@@ -60,16 +52,18 @@ pub(super) fn restore(
                 (None, Waits::Vendor) => Some(Scope::Vendor),
                 _ => None,
             };
-            if let Some(scope) = scope {
-                core.registry.dispatch.restore_group(route, scope, pause.until);
-                outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place)), now);
-                continue;
-            }
-            let told = place.shard.decide(|engine, now| engine.restore_pause(now, place.lane, &pause));
-            // The configuration may no longer have the limit.
+            let put_back = || match scope {
+                Some(scope) => {
+                    core.registry.dispatch.restore_group(route, scope, pause.until);
+                    Some(Vec::new())
+                }
+                // The configuration may no longer have the limit.
+                None => place.shard.decide(|engine, now| engine.restore_pause(now, place.lane, &pause)),
+            };
+            let looked = Looked::new(route, place.clone());
+            // An operator who resumes the holder meanwhile waits for the lock, and then ends the pause.
+            let told = pauses.lock().restore(looked, (holder, paused, until), now, put_back);
             let Some(notices) = told else { continue };
-            outbox.pauses.is_restored((holder, paused, until), Some(Looked::new(route, place)), now);
-            drop(resumed);
             let series = core.telemetry.metrics.series(&route.id, &route.vendor.name);
             notices.into_iter().for_each(|noticed| send::tell(core, route, &series, None, noticed));
         }

@@ -19,23 +19,28 @@ async fn earlier_accounts_pause_is_not_written_of_later() {
     let request = Request::get("v", "/").deadline(Duration::from_secs(5));
     assert!(client.send("acme", Priority::Normal, request).await.is_err());
     let core: &Core = client.core();
-    let (pauses, now) = (Pauses::default(), core.clock.now());
+    let (pauses, now) = (Mutex::<Pauses>::default(), core.clock.now());
     let accounts = |changes: Changes| -> Vec<String> {
-        let of_account = changes.rows().0.into_iter().filter(|begun| begun.holder.scope == "account");
+        let of_account = changes.begun.into_iter().filter(|begun| begun.holder.scope == "account");
         of_account.map(|begun| begun.holder.name).collect()
     };
     let look = || {
         let route = core.registry.route("acme", "v").unwrap();
-        pauses.changed(&route, core.registry.dispatch.find(&route).unwrap());
+        let looked = Looked::new(&route, core.registry.dispatch.find(&route).unwrap());
+        pauses.lock().list(looked, Why::Told);
+    };
+    let compare = |all: bool| {
+        let lanes = pauses.lock().take(now, all);
+        (lanes.len(), compare(&pauses, Some(core), &lanes, now))
     };
     look();
-    assert_eq!(accounts(pauses.compare(Some(core), &pauses.take(now, false), now)), ["one"]);
+    assert_eq!(accounts(compare(false).1), ["one"]);
     let moved = TenantEntry::new("acme", "v").account("two");
     core.registry.routes.insert(core.registry.config.load().vendors(), &moved).unwrap();
     look();
-    assert!(pauses.compare(Some(core), &pauses.take(now, false), now).is_empty());
+    assert!(compare(false).1.is_empty());
     core.registry.bring_up_to_date("acme", "v", false);
-    let again = pauses.take(now, true);
-    assert_eq!(again.len(), 1, "it is looked at again");
-    assert_eq!(accounts(pauses.compare(Some(core), &again, now)), Vec::<String>::new());
+    let (lanes, changes) = compare(true);
+    assert_eq!(lanes, 1, "it is looked at again");
+    assert_eq!(accounts(changes), Vec::<String>::new());
 }
