@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::looked::{Key, Lane, Seen};
-pub(super) use self::looked::{Looked, holders_of, stated};
+pub(super) use self::looked::{Looked, account_of, holders_of, stated};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::store::pauses::{Begun, Holder, Paused, Shortened};

@@ -12,6 +12,7 @@
 pub(super) mod order;
 mod pauses;
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -113,12 +114,12 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
         let read = async {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;
-                Vec::new()
+                Missed::new()
             } else {
                 read(&core, &outbox, &lanes, &mut none_stood).await
             }
         };
-        let missed = tokio::select! {
+        let mut missed = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
             missed = read => missed,
@@ -127,7 +128,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
             let now = outbox.clock.now();
             let mut known = outbox.recall.lanes.lock();
             for (lane, _) in &lanes {
-                known.read(lane, left_of(lane, &missed), now);
+                known.read(lane, missed.remove(lane), now);
             }
             drop(known);
             outbox.wake.notify_one();
@@ -135,14 +136,8 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     }
 }
 
-/// A table of a lane, and the position after which its rows came while the lane's tenant was gone.
-type Missed = (Table, Wanted);
-
-/// What of a lane was missed.
-fn left_of((tenant, vendor): &Lane, missed: &[Missed]) -> Left {
-    let of_lane = missed.iter().filter(|(_, wanted)| *wanted.tenant == **tenant && *wanted.vendor == **vendor);
-    of_lane.map(|(table, wanted)| (*table, wanted.after.clone())).collect()
-}
+/// The lanes that are to be read again because their tenants were gone, each with what of it.
+type Missed = HashMap<Lane, Left>;
 
 /// The lanes of which `table` is to be read.
 fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
@@ -157,8 +152,8 @@ fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
     (table, wanted)
 }
 
-/// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those of tenants that are
-/// gone. `none_stood` is how many tenants had appeared when the store was last found to hold no pause that stands: lanes
+/// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those that are to be read
+/// again. `none_stood` is how many tenants had appeared when the store was last found to hold no pause that stands: lanes
 /// that were there then have none, and a start with many lanes asks the store once.
 async fn restore(
     core: &Weak<Core>,
@@ -176,17 +171,17 @@ async fn restore(
         let appeared = outbox.recall.appeared.load(Ordering::Acquire);
         let read = async {
             if *none_stood == Some(appeared) {
-                return Ok((Vec::new(), Vec::new()));
+                return Ok(None);
             }
             if !outbox.store.read((), stored_pauses::any).await? {
                 *none_stood = Some(appeared);
-                return Ok((Vec::new(), Vec::new()));
+                return Ok(None);
             }
             let wanted = pauses::wanted(&routes);
             let read = outbox.store.read(wanted.clone(), stored_pauses::read).await?;
-            Ok((wanted, read))
+            Ok(Some((wanted, read)))
         };
-        let (wanted, read) = match read.await {
+        let read = match read.await {
             Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 tokio::time::sleep(AWAY).await;
@@ -199,30 +194,23 @@ async fn restore(
                     continue;
                 }
                 tracing::error!(%error, lanes = lanes.len(), "earlier pauses cannot be read, and are not kept to");
-                (Vec::new(), Vec::new())
+                None
             }
         };
         let Some(core) = core.upgrade() else { return (Vec::new(), Vec::new()) };
         let now = outbox.clock.now();
-        return lanes.iter().cloned().partition(|(lane, _)| {
-            route(&core, lane)
-                .is_some_and(|route| pauses::restore(&core, &outbox.pauses, &route, (&wanted[..], &read[..]), now))
-        });
+        let restored = |route: Arc<Route>| {
+            read.as_ref().is_none_or(|read| pauses::restore(&core, &outbox.pauses, &route, read, now))
+        };
+        return lanes.iter().cloned().partition(|(lane, _)| route(&core, lane).is_some_and(restored));
     }
 }
 
-/// Counts the stored usage of `lanes`, page by page. Returns what could not be counted because a tenant was gone.
-async fn read(
-    core: &Weak<Core>,
-    outbox: &OutboxState,
-    lanes: &[(Lane, Left)],
-    none_stood: &mut Option<u64>,
-) -> Vec<Missed> {
+/// Restores the pauses of `lanes`, and counts their stored usage page by page. Returns what is to be read again.
+async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], none_stood: &mut Option<u64>) -> Missed {
     let (lanes, gone) = restore(core, outbox, lanes, none_stood).await;
-    let tables = [Table::Units, Table::Requests];
-    let missed_of = |table| wanted_of(&gone, table).1.into_iter().map(move |wanted| (table, wanted));
-    let mut missed: Vec<Missed> = tables.into_iter().flat_map(missed_of).collect();
-    let mut left = tables.map(|table| wanted_of(&lanes, table)).to_vec();
+    let mut missed: Missed = gone.into_iter().collect();
+    let mut left = [Table::Units, Table::Requests].map(|table| wanted_of(&lanes, table)).to_vec();
     let mut failed = 0;
     while let Some((table, wanted)) = left.pop() {
         if wanted.is_empty() {
@@ -237,7 +225,8 @@ async fn read(
                     if recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start()) {
                         more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
                     } else {
-                        missed.push((table, lane.clone()));
+                        let of_lane = missed.entry((lane.tenant.as_str().into(), lane.vendor.as_str().into()));
+                        of_lane.or_default().push((table, lane.after.clone()));
                     }
                 }
                 left.push((table, more));

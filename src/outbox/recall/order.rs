@@ -163,19 +163,21 @@ impl Lanes {
         lanes
     }
 
-    /// Records that the lane has been read, all but `left`, which came while the tenant was gone.
-    pub(super) fn read(&mut self, lane: &Lane, left: Left, now: Time) {
+    /// Records that the lane has been read. `missed`: the tenant was gone meanwhile, so that the lane's pauses and this part of
+    /// its tables are to be read again.
+    pub(super) fn read(&mut self, lane: &Lane, missed: Option<Left>, now: Time) {
         let Some(read @ (Read::UnderWay | Read::Leaving)) = self.known.get(lane).copied() else { return };
         self.count_read(&lane.1);
         let begins_to_count = self.counted_since.remove(lane);
         if begins_to_count && read == Read::UnderWay {
             return self.queue(lane.clone());
         }
-        if read == Read::UnderWay && left.is_empty() {
+        if read == Read::UnderWay && missed.is_none() {
             self.known.insert(lane.clone(), Read::Whole);
             return;
         }
         self.known.remove(lane);
+        let left = missed.unwrap_or_default();
         if read == Read::Leaving {
             // Of such a lane nothing has been counted.
             if !self.uncounted.remove(lane) && !begins_to_count {

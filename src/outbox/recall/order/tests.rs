@@ -25,7 +25,7 @@ impl Lanes {
     /// Reads all lanes that wait, completely. Returns their names.
     fn read_all(&mut self) -> Vec<String> {
         let lanes = self.next(usize::MAX);
-        lanes.iter().for_each(|(lane, _)| self.read(lane, Left::new(), Time::ZERO));
+        lanes.iter().for_each(|(lane, _)| self.read(lane, None, Time::ZERO));
         names(&lanes).into_iter().map(str::to_owned).collect()
     }
 }
@@ -44,7 +44,7 @@ fn lane_with_jobs_is_replayed_first() {
     let first = lanes.next(1);
     assert_eq!(names(&first), ["c"]);
     assert!(!lanes.is_ready(&"c".into(), &"v".into(), false), "it is being read");
-    lanes.read(&first[0].0, Left::new(), Time::ZERO);
+    lanes.read(&first[0].0, None, Time::ZERO);
     assert!(lanes.is_ready(&"c".into(), &"v".into(), false));
     assert_eq!(names(&lanes.next(10)), ["a", "b"]);
     assert!(lanes.next(10).is_empty());
@@ -58,9 +58,9 @@ fn shared_limit_waits_for_the_vendors_lanes() {
     lanes.appears("c", Time::ZERO);
     let read = lanes.next(3);
     assert_eq!(names(&read), ["b", "a", "c"], "the other vendor's lane is not urgent");
-    read[..2].iter().for_each(|(lane, _)| lanes.read(lane, Left::new(), Time::ZERO));
+    read[..2].iter().for_each(|(lane, _)| lanes.read(lane, None, Time::ZERO));
     assert!(!lanes.is_ready(&"b".into(), &"v".into(), true), "c has not been read");
-    lanes.read(&read[2].0, Left::new(), Time::ZERO);
+    lanes.read(&read[2].0, None, Time::ZERO);
     assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
     assert_eq!(names(&lanes.next(3)), ["x"]);
 }
@@ -76,7 +76,7 @@ fn unread_tenant_is_read_on_return() {
     assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
     assert_eq!(names(&lanes.next(10)), ["a"]);
     lanes.forget("a", "v", Time::ZERO);
-    lanes.read(&lane("a"), Left::new(), Time::ZERO);
+    lanes.read(&lane("a"), None, Time::ZERO);
     assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
     assert!(!lanes.is_ready(&"a".into(), &"v".into(), false), "its tenant is gone");
 }
@@ -111,7 +111,7 @@ fn departure_during_a_read_repeats_no_part() {
     assert!(!lanes.appears("a", at(1)));
     assert!(lanes.next(10).is_empty());
     lanes.forget("a", "v", at(2));
-    lanes.read(&lane("a"), rest(), at(3));
+    lanes.read(&lane("a"), Some(rest()), at(3));
     assert!(lanes.unread.is_empty() && lanes.next(10).is_empty());
     assert!(!lanes.appears("a", at(4)));
     // It goes while the rest waits to be read.
@@ -121,10 +121,10 @@ fn departure_during_a_read_repeats_no_part() {
     // It has come back before the read ends, which has missed a part.
     lanes.forget("a", "v", at(7));
     assert!(!lanes.appears("a", at(8)));
-    lanes.read(&lane("a"), rest(), at(9));
+    lanes.read(&lane("a"), Some(rest()), at(9));
     assert!(!lanes.is_ready(&"a".into(), &"v".into(), true), "the part is missing");
     assert_eq!(lanes.next(10), [(lane("a"), rest())]);
-    lanes.read(&lane("a"), Left::new(), at(10));
+    lanes.read(&lane("a"), None, at(10));
     assert!(lanes.is_ready(&"a".into(), &"v".into(), true));
     assert!(lanes.left.is_empty() && lanes.unread.is_empty());
 }
@@ -154,7 +154,7 @@ fn usage_is_read_once_a_limit_counts_by_time() {
     add(&mut lanes, None);
     let [(of, left)] = &lanes.next(10)[..] else { panic!() };
     assert!(left.is_empty(), "only the pauses are read");
-    lanes.read(of, Left::new(), Time::ZERO);
+    lanes.read(of, None, Time::ZERO);
     assert!(lanes.is_ready(&tenant, &vendor, false));
     add(&mut lanes, None);
     assert!(lanes.next(10).is_empty());
@@ -172,7 +172,7 @@ fn usage_is_read_once_a_limit_counts_by_time() {
         }
         add(&mut lanes, Some(HOUR));
         if is_under_way {
-            lanes.read(&lane("a"), Left::new(), Time::ZERO);
+            lanes.read(&lane("a"), None, Time::ZERO);
             assert!(!lanes.is_ready(&tenant, &vendor, false), "its usage has not been read");
         }
         assert_eq!(lanes.next(10)[0].1.len(), 2);
@@ -188,9 +188,29 @@ fn uncounted_lane_is_unknown_once_its_tenant_is_gone() {
             lanes.next(10);
         }
         lanes.forget("a", "v", Time::ZERO);
-        lanes.read(&lane("a"), Left::new(), Time::ZERO);
+        lanes.read(&lane("a"), None, Time::ZERO);
         assert!(!lanes.appears("a", Time::ZERO), "nothing of it counts");
         assert_eq!(lanes.next(10)[0].1.len(), 2);
         assert!(lanes.uncounted.is_empty());
+    }
+}
+
+/// Its tenant is removed and set again while its pauses are read.
+#[test]
+fn uncounted_lane_that_was_gone_is_read_again() {
+    for is_reported in [false, true] {
+        let mut lanes = Lanes::default();
+        lanes.add(&"a".into(), &"v".into(), None, Time::ZERO);
+        assert_eq!(lanes.next(10), [(lane("a"), Left::new())]);
+        if is_reported {
+            lanes.forget("a", "v", Time::ZERO);
+            lanes.add(&"a".into(), &"v".into(), None, Time::ZERO);
+        }
+        lanes.read(&lane("a"), Some(Left::new()), Time::ZERO);
+        assert!(!lanes.is_ready(&"a".into(), &"v".into(), false), "its pauses are not known");
+        assert_eq!(lanes.next(10), [(lane("a"), Left::new())]);
+        lanes.read(&lane("a"), None, Time::ZERO);
+        assert!(lanes.is_ready(&"a".into(), &"v".into(), false));
+        assert!(lanes.unread.is_empty());
     }
 }
