@@ -203,10 +203,13 @@ impl DeadLetters {
             let message = format!("dead letter {id}: no key of the store opens it (`Store::seal_key`)");
             return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
         }
+        // The vendor forgets the key while the job waits. Of an ambiguous letter a person has decided that it is sent.
+        let is_overruled = kept.version.reason == Reason::Ambiguous.as_str();
         let history = History {
             attempts: letter.attempts.clone(),
-            // The vendor forgets the key while the job waits. Of an ambiguous letter a person has decided that it is sent.
-            may_have_acted_at: letter.may_have_acted_at.filter(|_| kept.version.reason != Reason::Ambiguous.as_str()),
+            may_have_acted_at: letter.may_have_acted_at.filter(|_| !is_overruled),
+            // Letters of earlier versions, and some responses that break off, state no time: no key counts as known then.
+            overruled_at: is_overruled.then(|| letter.may_have_acted_at.unwrap_or(0)),
             ..History::default()
         };
         let history = Some(sealing::history(&self.outbox.store, &id, &history, kept.is_sealed));

@@ -120,7 +120,7 @@ pub(super) async fn run(
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
         // Another version, which can read the row, may have made an exchange.
-        let reason = if age.is_some() { Reason::Ambiguous } else { Reason::Poison };
+        let reason = if history.in_doubt_at().is_some() { Reason::Ambiguous } else { Reason::Poison };
         return bury(&core, &outbox, &job, &payload, reason, history).await;
     };
     drop(row);
@@ -132,7 +132,7 @@ pub(super) async fn run(
     let can_be_sent = CanBeSent {
         again: may_be_resent(&stored, tenant.as_deref(), age.unwrap_or_default()),
         // Without its tenant the job waits: what its vendor's entry says of keys may be known again later.
-        may_have_acted: age.is_some() && (tenant.is_some() || ends),
+        may_have_acted: if tenant.is_some() { age.is_some() } else { ends && history.in_doubt_at().is_some() },
         is_readable: request.is_some(),
         is_configured: !unknown || tenant.is_some(),
     };
@@ -223,7 +223,7 @@ pub(super) async fn run(
             finish(None, End::Back)
         }
         ClaimEnd::NotConfigured { history } => {
-            let reason = not_configured(payload.stored(), history.may_have_acted_at.is_some());
+            let reason = not_configured(payload.stored(), history.in_doubt_at().is_some());
             bury(&core, &outbox, &job, &payload, reason, history).await
         }
         ClaimEnd::Gone => None,
@@ -262,7 +262,7 @@ async fn sealed(
     if job.started > 0 {
         history.note(interrupted(jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default()));
     }
-    let may_have_acted = is_shut || history.may_have_acted_at.is_some();
+    let may_have_acted = is_shut || history.in_doubt_at().is_some();
     let reason = if may_have_acted { Reason::Ambiguous } else { Reason::Expired };
     bury(core, outbox, job, &payload, reason, history).await
 }
@@ -288,7 +288,8 @@ async fn bury(
     let at = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let mut letter = DeadLetter::new(at, tenant, vendor, priority(*tier), reason, request);
     letter.id = job.id.simple().to_string();
-    (letter.attempts, letter.may_have_acted_at) = (history.attempts, history.may_have_acted_at);
+    letter.may_have_acted_at = history.in_doubt_at();
+    letter.attempts = history.attempts;
     if let Some(stored) = stored {
         let path = |stored: &Stored| template(stored.request.path());
         letter.endpoint = Some(stored.endpoint.clone().unwrap_or_else(|| path(stored)));

@@ -9,7 +9,7 @@ use super::{Outgoing, letter};
 use crate::clock::{Moment, millis, nanos};
 use crate::config::{OnAmbiguous, RetryPolicy};
 use crate::core::Core;
-use crate::dead_letter::{AttemptRecord, Phase};
+use crate::dead_letter::{AttemptRecord, Phase, Reason};
 use crate::dispatch::PermitGuard;
 use crate::engine::Feedback;
 use crate::engine::throttle::Wait;
@@ -21,7 +21,11 @@ impl Outgoing {
     /// Whether an execution that begins at `at` has no further effect, if the vendor has acted before: by the request's
     /// method, or because the vendor still knows its key.
     pub(super) fn is_idempotent(&self, at: Moment) -> bool {
-        let since = self.past.as_ref().and_then(|past| past.may_have_acted);
+        self.is_idempotent_since(self.past.as_ref().and_then(|past| past.may_have_acted), at)
+    }
+
+    /// The same, if the vendor may first have acted at `since`.
+    fn is_idempotent_since(&self, since: Option<Since>, at: Moment) -> bool {
         let age = || since.map_or(Duration::ZERO, |since| since.age(at));
         let knows_key = || retry::knows_key(self.route.vendor.idempotency.keeps, age(), self.attempt_timeout);
         let takes_key = || self.prepared.takes_key(&self.route);
@@ -32,6 +36,33 @@ impl Outgoing {
     pub(super) fn may_begin(&self, at: Moment) -> bool {
         let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
         !self.may_have_acted() || retry::may_resend(self.is_idempotent(at), resend, &self.route.vendor.retry)
+    }
+
+    /// Since when the vendor may have acted, also on an attempt from before a person sent the job's letter again.
+    pub(super) fn in_doubt(&self) -> Option<Since> {
+        self.past.as_ref().and_then(|past| past.overruled.or(past.may_have_acted))
+    }
+
+    /// Ends the doubts that a refusal of what the request says answers: those about attempts with a key that the vendor
+    /// still knows. Without a key it may refuse a repetition of what it has acted on. A letter that held such a doubt would
+    /// not be sent where the vendor has forgotten the key.
+    pub(super) fn end_answered_doubts(&mut self, at: Moment) {
+        let Some(past) = &self.past else { return };
+        let (latest, earlier) = (past.may_have_acted, past.overruled);
+        let is_open = |since: &Since| !self.is_idempotent_since(Some(*since), at);
+        let (latest, earlier) = (latest.filter(is_open), earlier.filter(is_open));
+        let past = self.past();
+        (past.may_have_acted, past.overruled) = (latest, earlier);
+    }
+
+    /// The reason of the letter of a job that is given up for good: `rejected`, unless the vendor may have acted on an
+    /// earlier attempt and an operator who sends the letter again could make it act twice. The request's key does not
+    /// prevent that, because the vendor may have forgotten it by then.
+    pub(super) fn unless_in_doubt(&self) -> Reason {
+        let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
+        let is_repeatable = retry::idempotent(self.prepared.method(), || self.prepared.takes_key(&self.route), false);
+        let is_safe = retry::may_resend(is_repeatable, resend, &self.route.vendor.retry);
+        if self.in_doubt().is_some() && !is_safe { Reason::Ambiguous } else { Reason::Rejected }
     }
 
     /// Whether the request becomes a dead letter if it is not sent again because the vendor may have acted.

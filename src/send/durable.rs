@@ -430,21 +430,9 @@ impl Outgoing {
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        // Without a key the vendor may refuse a repetition of what it has acted on.
-        if retry::is_about_content(status.as_u16()) && self.is_idempotent(core.clock.moment()) {
-            // The letter holds no doubt either: else its job would not be sent where the vendor has forgotten the key.
-            self.past().may_have_acted = None;
+        if retry::is_about_content(status.as_u16()) {
+            self.end_answered_doubts(core.clock.moment());
         }
         self.bury(core, self.unless_in_doubt())
-    }
-
-    /// The reason of the letter of a job that is given up for good: `rejected`, unless the vendor may have acted on an
-    /// earlier attempt and an operator who sends the letter again could make it act twice. The request's key does not
-    /// prevent that, because the vendor may have forgotten it by then.
-    fn unless_in_doubt(&self) -> Reason {
-        let resend = self.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
-        let is_repeatable = retry::idempotent(self.prepared.method(), || self.prepared.takes_key(&self.route), false);
-        let is_safe = retry::may_resend(is_repeatable, resend, &self.route.vendor.retry);
-        if self.may_have_acted() && !is_safe { Reason::Ambiguous } else { Reason::Rejected }
     }
 }

@@ -38,6 +38,10 @@ pub(crate) struct History {
     /// step of a wall clock makes an idempotency key look younger than it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) may_have_acted_at: Option<i64>,
+    /// The same of the attempts before a person sent the job's ambiguous letter again. The job is sent nevertheless, and
+    /// the next letter counts from here, because a later refusal says no more of those attempts than the first one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) overruled_at: Option<i64>,
     /// The latest exchange was refused with a 401, and its credential was replaced since.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) refreshed: bool,
@@ -54,6 +58,11 @@ pub(crate) struct History {
 const REMEMBERED: usize = 100;
 
 impl History {
+    /// Since when the vendor may have acted, for the letter of the job.
+    pub(crate) fn in_doubt_at(&self) -> Option<i64> {
+        self.overruled_at.or(self.may_have_acted_at)
+    }
+
     pub(crate) fn note(&mut self, record: AttemptRecord) {
         if self.attempts.len() >= REMEMBERED {
             self.attempts.remove(REMEMBERED / 2);
@@ -83,6 +92,7 @@ impl History {
         }
         let now = core.clock.now();
         let wall = letter::timestamp(core.clock, Duration::ZERO);
+        let acted = |at: Option<i64>| at.map(|ms| Since::new(clock.age(ms), clock.at));
         let start = |since, due| now.minus_nanos(nanos(failing_for(since, due, wall)));
         let failing_since = self.failing_since.map(|since| start(since, self.due));
         let unreachable = self.unreachable_since.map(|since| Outage {
@@ -94,7 +104,8 @@ impl History {
             connects: self.connects,
             exchanges: self.exchanges,
             records: self.attempts,
-            may_have_acted: self.may_have_acted_at.map(|ms| Since::new(clock.age(ms), clock.at)),
+            may_have_acted: acted(self.may_have_acted_at),
+            overruled: acted(self.overruled_at),
             unreachable,
             again: false,
         }))
@@ -112,6 +123,7 @@ impl History {
             unreachable_since: past.unreachable.map(|outage| since(outage.since)),
             tried_since: past.unreachable.map(|outage| since(outage.tried_since)),
             may_have_acted_at: past.may_have_acted.zip(clock).map(|(since, clock)| clock.of(since)),
+            overruled_at: past.overruled.zip(clock).map(|(since, clock)| clock.of(since)),
             // A job may be tried for days, and its credential may have to be replaced more than once in that time.
             refreshed: past.tried.refreshed && past.records.last().is_some_and(|last| last.status == Some(401)),
             unfit: None,

@@ -33,7 +33,7 @@ impl Outgoing {
         };
         let at = timestamp(core.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);
-        let in_doubt = self.past.as_ref().and_then(|past| past.may_have_acted);
+        let in_doubt = self.in_doubt();
         match &self.stored {
             Some(stored) => {
                 letter.id.clone_from(&stored.id);

@@ -164,6 +164,9 @@ struct AttemptLog {
     records: Vec<AttemptRecord>,
     /// Since when the vendor may have acted: the first exchange that left this open.
     may_have_acted: Option<Since>,
+    /// The same of the attempts before a person sent the job's ambiguous letter again: it holds no attempt back, and counts
+    /// in the next letter.
+    overruled: Option<Since>,
     /// The outage of the host, for a stored job that outlasts it.
     unreachable: Option<Outage>,
     /// Another attempt is due and has not begun.

@@ -99,6 +99,31 @@ async fn refusal_in_doubt_is_ambiguous() {
     }
 }
 
+/// A person has sent an ambiguous letter again. The attempt is made, and its refusal answers the earlier ones only if it
+/// is about what the request says, and the vendor still knows the key.
+#[tokio::test(start_paused = true)]
+async fn doubt_outlasts_a_redrive() {
+    const TWO_DAYS: i64 = 2 * 86_400_000;
+    for (status, acted_at, reason) in [
+        (401, 0, Reason::Ambiguous),
+        (404, 0, Reason::Ambiguous),
+        (409, -TWO_DAYS, Reason::Ambiguous),
+        (422, 0, Reason::Rejected),
+        (422, -TWO_DAYS, Reason::Ambiguous),
+    ] {
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(status));
+        let entry = format!("{TWENTY}[vendors.v.idempotency]\nheader = \"idempotency-key\"\n");
+        let client = builder_with_secret(&entry, &transport, true).build().await.unwrap();
+        let request = Request::post("v", "/a").body("content").accepted_key("k");
+        let history = History { overruled_at: Some(acted_at), ..History::default() };
+        let sending = Sending { request, history, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
+        let ClaimEnd::Dead(letter) = send_stored(client.core(), sending, None).await else { panic!("it goes on") };
+        assert_eq!(letter.attempts.last().unwrap().status, Some(status), "it was sent");
+        let is_in_doubt = reason == Reason::Ambiguous;
+        assert_eq!((letter.reason, letter.may_have_acted_at), (reason, is_in_doubt.then_some(acted_at)), "{status}");
+    }
+}
+
 /// A classifier that panics leaves the decision to the status.
 #[tokio::test(start_paused = true)]
 async fn panic_of_the_classifier_ends_no_job() {
