@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
+use crate::retry::idempotent;
 use crate::send::history::History;
 use crate::store::dead::{DeadLetterRow, Version};
 use crate::store::keys::KeyAndPrint;
@@ -33,6 +34,16 @@ impl KeptLetter {
     /// the same id and another version.
     pub fn version(&self) -> String {
         format!("{}-{}", self.version.fence, self.version.reason)
+    }
+
+    /// Whether the vendor may have acted on an attempt, so that the letter's job is not sent where the vendor may have
+    /// forgotten the idempotency key ([`keeps`](crate::config::Idempotency::keeps)): it becomes a letter with
+    /// [`Reason::Ambiguous`]. False for a letter with that reason, whose job is sent, and for methods that may be repeated.
+    pub fn is_in_doubt(&self) -> bool {
+        let (LetterRequest::Whole { method, .. } | LetterRequest::Redacted { method, .. }) = &self.letter.request;
+        self.letter.may_have_acted_at.is_some()
+            && self.letter.reason != Reason::Ambiguous
+            && !method.parse::<http::Method>().is_ok_and(|method| idempotent(&method, || true, false))
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) async fn redrive(
             None => outcome = missing(id),
         }
     }
+    say_in_doubt(found.iter().filter(|kept| kept.can_be_sent && kept.is_in_doubt()).count());
     let (mut again, mut skipped) = (0, 0);
     for kept in found {
         if dry_run {
@@ -55,6 +56,17 @@ pub(super) async fn redrive(
     }
     print_redriven(again, skipped, dry_run, json, out)?;
     Ok(if skipped > 0 { Outcome::Found } else { outcome })
+}
+
+/// Says of how many letters the jobs may not be sent: this command does not know for how long their vendors keep keys.
+fn say_in_doubt(letters: usize) {
+    if letters > 0 {
+        notes::say(&format!(
+            "the vendor may have acted on {letters} of these letters: unless it certainly still knows the idempotency key \
+             (`keeps` in its entry), the job is not sent, and ends as an ambiguous letter. Ask the vendor, then send that \
+             letter again with --reason ambiguous"
+        ));
+    }
 }
 
 /// Whether the error says that one letter cannot be sent, and nothing of the others.
@@ -81,7 +93,7 @@ pub(super) async fn redrive_all(
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
     let present = selected.present().await?;
-    let Counted { can_be_sent, unsendable, left_out } = present.counted(leaves_ambiguous).await?;
+    let Counted { can_be_sent, unsendable, left_out, in_doubt } = present.counted(leaves_ambiguous).await?;
     // Notices are on standard error, also with `--json`.
     if left_out > 0 {
         let (is, them) = if left_out == 1 { ("is", "it") } else { ("are", "them") };
@@ -97,6 +109,7 @@ pub(super) async fn redrive_all(
             false => "there are no dead letters in this store",
         });
     }
+    say_in_doubt(in_doubt);
     let what = format!("this would send {} again", count(can_be_sent, "dead letter"));
     let (mut again, mut skipped) = (can_be_sent, unsendable);
     if !consent.dry_run && can_be_sent > 0 {

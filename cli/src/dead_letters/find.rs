@@ -81,6 +81,7 @@ impl Selected {
         let (mut after, mut counted) = (None, Counted::default());
         while let Some(page) = self.page(&mut after, PAGE).await? {
             for kept in page {
+                counted.in_doubt += usize::from(kept.can_be_sent && kept.is_in_doubt());
                 match kept.can_be_sent {
                     _ if leaves_ambiguous && is_ambiguous(&kept) => counted.left_out += 1,
                     true => counted.can_be_sent += 1,
@@ -99,6 +100,8 @@ pub(super) struct Counted {
     pub(super) unsendable: usize,
     /// Ambiguous letters that are left alone.
     pub(super) left_out: usize,
+    /// Those that can be sent, and whose jobs are not sent where the vendor may have forgotten their keys.
+    pub(super) in_doubt: usize,
 }
 
 pub(super) fn is_ambiguous(kept: &KeptLetter) -> bool {

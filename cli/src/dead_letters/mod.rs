@@ -33,8 +33,9 @@ The vendor may have acted on a letter with the reason `ambiguous`. So
 vendor, `--reason ambiguous` selects them, or name their ids.
 
 Vendors forget idempotency keys after some minutes to some days (`keeps` in the
-vendor's entry). If a letter is older, and the vendor may have acted on one of
-its attempts, ask the vendor before you send the letter again.
+vendor's entry). If the vendor may have acted on another letter, and may have
+forgotten its key, the job is not sent: it ends as a letter `ambiguous`.
+`redrive` says on how many letters the vendor may have acted.
 
 Exit codes: 0 it was done, or no letter matches, 1 a letter is not there or
 cannot be sent again, 2 the store cannot be used, or the change was not

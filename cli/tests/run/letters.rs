@@ -99,6 +99,26 @@ async fn ambiguous_letters_are_redriven_only_by_their_reason() {
     assert!(rest.err.contains(left_out), "{}", rest.err);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_in_doubt_are_counted() {
+    let place = RunFolder::new(FakeVendor::builder().poisoned("/down", 500).poisoned("/bad", 422)).await;
+    let once =
+        fs::read_to_string(place.path("vendors.toml")).unwrap().replace("first_wait", "max_retries = 1\nfirst_wait");
+    place.write("vendors.toml", &once);
+    place.write("jobs.jsonl", &["/down/1", "/bad/1"].map(|path| job("acme", path)).concat());
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [0, 0, 2], "{}", ran.err);
+    for (args, is_said) in [
+        (&["--dry-run"][..], true),
+        (&["--dry-run", "--reason", "rejected"], false),
+        (&["--yes", "--reason", "exhausted"], true),
+    ] {
+        let again = place.ask(&[&["dead-letters", "redrive", "--all"], args].concat()).await;
+        let said = again.err.contains("the vendor may have acted on 1 of these letters: ");
+        assert!(again.code == 0 && said == is_said, "{args:?} {}{}", again.out, again.err);
+    }
+}
+
 /// A letter of an earlier run whose request was done in a later one would act twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn advised_redrive_selects_letters_of_its_run_alone() {

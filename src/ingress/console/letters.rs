@@ -120,6 +120,7 @@ fn outline(kept: &KeptLetter) -> Value {
         "attempts": letter.attempts.len(),
         "last": letter.attempts.last().map(attempt),
         "can_be_sent": kept.can_be_sent,
+        "in_doubt": kept.is_in_doubt(),
     })
 }
 

@@ -300,7 +300,7 @@ async fn operator_resends_and_deletes_letters_by_number() {
     browser.press("\u{e007}").await;
     browser.until("#dialog-title", |text| text.contains("1 selected letter")).await;
     browser.press("1\u{e007}").await;
-    browser.until("#done", |text| text.contains("1 letter sent again")).await;
+    browser.until("#done", |text| text.contains("1 letter is a job again")).await;
     let again = scene.arrival_after(before).await;
     assert!(again.path.starts_with("/refused/") && !again.idempotency_key.is_empty());
     scene.until_letters(4).await;

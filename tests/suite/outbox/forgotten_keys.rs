@@ -167,12 +167,32 @@ async fn second_redrive_sends_no_job_in_doubt() {
     let next = builder().work().build().await.unwrap();
     let letters = next.outbox().dead_letters().unwrap();
     let seen = letters.show(&id).await.unwrap().unwrap();
-    assert_eq!(seen.letter.reason, Reason::Exhausted);
+    assert!(seen.letter.reason == Reason::Exhausted && seen.is_in_doubt(), "{seen:?}");
     assert!(letters.redrive_seen(&seen).await.unwrap());
     let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
     assert!(!letters.redrive_seen(&seen).await.unwrap(), "it is another letter now");
     assert_eq!(letter_of(&next, &id).await.reason, Reason::Ambiguous);
-    assert_ne!(letters.show(&id).await.unwrap().unwrap().version(), seen.version());
+    let later = letters.show(&id).await.unwrap().unwrap();
+    assert!(later.version() != seen.version() && !later.is_in_doubt(), "the later one is sent: {later:?}");
     assert_eq!(transport.calls().len(), tried, "the vendor may act twice: not sent again");
+}
+
+/// A refusal of the attempt that a person has asked for says nothing of the attempt that got no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn redriven_ambiguous_letter_stays_in_doubt() {
+    let transport =
+        FakeTransport::new(|call| if call.number == 0 { FakeAnswer::reset() } else { FakeAnswer::status(404) });
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).transport(transport.clone()).work().build().await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    let letters = client.outbox().dead_letters().unwrap();
+    // The first attempt is repeated, with its key.
+    for calls in 2..=4 {
+        let status = until_ended(&receipt).await;
+        assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+        assert_eq!(transport.calls().len(), calls);
+        assert!(letters.redrive(&receipt.id()).await.unwrap());
+    }
 }

@@ -26,16 +26,19 @@ export function view(main, params, page) {
 
   let now = params;
   let last = { total: 0, letters: [] };
-  // The version of each selected letter, by its id.
+  // The selected letters as they were listed, by their ids.
   const selected = new Map();
 
   const act = (verb, action, all) => async () => {
     const count = all ? last.total : selected.size;
     const what = all ? `all ${plural(count, "letter")} that match` : plural(count, "selected letter");
     const leftOut = all && !now.reason ? "Those are left out of which nobody knows whether the vendor acted: filter by that reason to send them. " : "";
-    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " + leftOut +
-      "A vendor that may have acted may have forgotten its key: ask it first.";
-    const versions = verb === "redrive" ? { versions: Object.fromEntries(selected) } : {};
+    const doubted = all ? 0 : [...selected.values()].filter((letter) => letter.in_doubt).length;
+    const some = doubted ? `The vendor may have acted on ${number(doubted)} of them. ` : "";
+    const danger = verb === "purge" ? "They are gone then." : "They become jobs again, with the keys that they had. " + leftOut + some +
+      "If the vendor may have forgotten the key of a request on which it may have acted, the job is not sent, and is a letter again. " +
+      "A letter of which nobody knows whether the vendor acted is sent, and may act twice: ask the vendor first.";
+    const versions = verb === "redrive" ? { versions: Object.fromEntries([...selected].map(([id, { version }]) => [id, version])) } : {};
     const body = all ? { filter: filter(now), upto: last.upto, expect: count } : { ids: [...selected.keys()], ...versions, expect: count };
     const agreed = await confirm({ title: `${action}: ${what}`, text: danger, action: `${action} ${number(count)}`, number: count });
     if (!agreed) return;
@@ -46,7 +49,8 @@ export function view(main, params, page) {
         const left = result.left ? `, ${number(result.left)} could not be sent` : "";
         const others = result.left_out && [`${plural(result.left_out, "letter")} left out, because nobody knows whether the vendor acted: `,
           el("a", { href: page.href("letters", { ...now, reason: "ambiguous", after_place: "" }) }, "show them")];
-        put(done, `${plural(went, "letter")} ${verb === "purge" ? "deleted" : "sent again"}${left}. `, others);
+        const are = verb === "purge" ? "deleted" : went === 1 ? "is a job again" : "are jobs again";
+        put(done, `${plural(went, "letter")} ${are}${left}. `, others);
         selected.clear();
       } catch (error) {
         if (!(error instanceof Failed) || error.status !== 409) throw error;
@@ -70,7 +74,7 @@ export function view(main, params, page) {
     const rows = last.letters.map((letter) => {
       const box = el("input", { type: "checkbox", checked: selected.has(letter.id), "data-key": `box ${letter.id}`, "aria-label": `select the letter of ${letter.tenant} from ${letter.at}` });
       box.addEventListener("change", () => {
-        if (box.checked) selected.set(letter.id, letter.version); else selected.delete(letter.id);
+        if (box.checked) selected.set(letter.id, letter); else selected.delete(letter.id);
         draw();
       });
       const result = letter.last ? [letter.last.status, letter.last.error].filter(Boolean).join(" ") : "";
@@ -88,7 +92,7 @@ export function view(main, params, page) {
   async function refresh(signal) {
     last = await get(query("letters", now), signal);
     // Another user may have sent a selected letter again: its job may have a letter by now that nobody has selected.
-    for (const { id, version } of last.letters) if (selected.has(id) && selected.get(id) !== version) selected.delete(id);
+    for (const { id, version } of last.letters) if (selected.has(id) && selected.get(id).version !== version) selected.delete(id);
     draw();
   }
   return { refresh, change: (params) => { now = params; selected.clear(); } };
@@ -111,7 +115,7 @@ function one(main, params, page) {
       el("dt", {}, "Given up"), el("dd", {}, when(letter.at)), el("dt", {}, "Why"), el("dd", {}, reasons[letter.reason] || letter.reason),
       el("dt", {}, "Request"), el("dd", {}, letter.request ? `${letter.request.method} ${letter.request.path}` : ""),
       el("dt", {}, "Priority"), el("dd", {}, letter.priority),
-      el("dt", {}, "Can be sent again"), el("dd", {}, letter.can_be_sent ? "yes" : "no: only an outline of its request was kept"),
+      el("dt", {}, "Can be sent again"), el("dd", {}, letter.can_be_sent ? (letter.in_doubt ? "only while the vendor, which may have acted, still knows the key" : "yes") : "no: only an outline of its request was kept"),
       Object.entries(letter.metadata).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
       el("h2", {}, "Attempts"),
       rows.length ? table("First to last", [["Began"], ["How far it came"], ["Status"], ["Took"], ["Vendor asked to wait"], ["Error"]], rows) : el("p", {}, "None was made."));
