@@ -54,6 +54,7 @@ impl OutboxState {
         OutboxFigures {
             waiting: backlog.waiting,
             oldest: backlog.oldest,
+            age: backlog.age,
             replies: backlog.replies.count,
             oldest_reply: backlog.replies.oldest.unwrap_or_default(),
             in_hand: in_hand.load(Relaxed) as u64,

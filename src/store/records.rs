@@ -39,6 +39,8 @@ pub(crate) struct Backlog {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// How long ago the oldest job was accepted, or sent again, whether it waits or is under way.
+    pub(crate) age: Duration,
     pub(crate) replies: UntakenReplies,
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct UntakenReplies {
     pub(crate) oldest: Option<Duration>,
 }
 
-/// Counts the waiting jobs, from an index alone, and the replies.
+/// Counts the waiting jobs, from an index alone, and the replies. The job with the lowest number is the oldest, or nearly so.
 pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Backlog, DbError>> {
     Box::pin(async move {
         let sql = "SELECT tier, count(*), min(run_at) FROM ic_job WHERE state = 0 GROUP BY tier";
@@ -61,6 +63,10 @@ pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
                 *waiting = u64::try_from(count).unwrap_or(0);
             }
             backlog.oldest = backlog.oldest.max(since(due, now));
+        }
+        let sql = "SELECT enqueued_at FROM ic_job ORDER BY seq LIMIT 1";
+        if let Some(row) = db.fetch(sql, Vec::new()).await?.first_mut() {
+            backlog.age = since(row.int()?, now);
         }
         backlog.replies = untaken_replies(&(), db, now).await?;
         Ok(backlog)

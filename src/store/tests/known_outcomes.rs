@@ -341,3 +341,24 @@ async fn waiting_job_keeps_its_doubt() {
         assert!(claimed().await.is_empty(), "it is not due");
     }
 }
+
+/// A job that is postponed again and again is never due for long, and grows old all the same.
+#[tokio::test]
+async fn postponed_job_grows_old() {
+    const MOMENT: Duration = Duration::from_millis(30);
+    for kind in stores().await {
+        let store = open(&kind).await;
+        let backlog = async || store.read((), records::backlog).await.unwrap();
+        assert_eq!(backlog().await.age, Duration::ZERO);
+        accept(&store, job("a")).await;
+        tokio::time::sleep(MOMENT).await;
+        accept(&store, job("b")).await;
+        let claimed = claim(&store, id(), "a", 1).await.remove(0);
+        assert!(backlog().await.age >= MOMENT, "it is under way");
+        let later = End::Later { after_ms: 3_600_000, expires_at: None, history: b"{}".to_vec() };
+        assert!(finish(&store, &claimed, None, later).await);
+        let waits = claim(&store, id(), "b", 1).await;
+        let found = backlog().await;
+        assert!(waits.len() == 1 && found.oldest == Duration::ZERO && found.age >= MOMENT, "{found:?}");
+    }
+}

@@ -30,6 +30,8 @@ pub(crate) struct OutboxFigures {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// How long ago the oldest job was accepted that has not ended.
+    pub(crate) age: Duration,
     /// The number of replies that wait in the store, and the age of the oldest, at the latest count.
     pub(crate) replies: u64,
     pub(crate) oldest_reply: Duration,

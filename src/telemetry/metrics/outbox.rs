@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 
 use super::handle::{Count, Depth, Figure};
 use super::table::{
-    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, LETTERS_DROPPED, REPLIES, REPLY_AGE,
-    SHARED_LIMITS, SHARING_DOWN, SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE, STORE_TIME,
-    WRITABLE,
+    BACKLOG, BACKLOG_AGE, IN_HAND, INTAKE_LAG, INTAKE_REFUSED, INTAKE_TAKEN, JOBS, LETTERS_DROPPED, OLDEST_JOB,
+    REPLIES, REPLY_AGE, SHARED_LIMITS, SHARING_DOWN, SHARING_FAILURES, SHARING_LEFT, SHARING_LOST, SHARING_MODE, STORE,
+    STORE_TIME, WRITABLE,
 };
 use super::words::TIERS;
 
@@ -22,6 +22,8 @@ pub(crate) struct OutboxFigures {
     pub(crate) waiting: [u64; 3],
     /// How long the job that waits longest has been due.
     pub(crate) oldest: Duration,
+    /// How long ago the oldest job was accepted that has not ended.
+    pub(crate) age: Duration,
     /// The number of replies that wait in the store, and the age of the oldest, at the latest count.
     pub(crate) replies: u64,
     pub(crate) oldest_reply: Duration,
@@ -60,6 +62,7 @@ pub(crate) struct SharingFigures {
 pub(super) struct OutboxSeries {
     waiting: [Figure; 3],
     oldest: Figure,
+    age: Figure,
     replies: Figure,
     oldest_reply: Figure,
     in_hand: Depth,
@@ -79,6 +82,7 @@ impl OutboxSeries {
             series.tell(count as f64, &BACKLOG, &[("priority", tier.into())]);
         }
         self.oldest.tell(figures.oldest.as_secs_f64(), &BACKLOG_AGE, &[]);
+        self.age.tell(figures.age.as_secs_f64(), &OLDEST_JOB, &[]);
         self.replies.tell(figures.replies as f64, &REPLIES, &[]);
         self.oldest_reply.tell(figures.oldest_reply.as_secs_f64(), &REPLY_AGE, &[]);
         self.in_hand.tell(if last { 0 } else { figures.in_hand as i64 }, &IN_HAND, &[], &[]);

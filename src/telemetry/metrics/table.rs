@@ -204,7 +204,16 @@ pub(super) const BACKLOG_AGE: Metric = metric(
     Kind::Gauge,
     Unit::Seconds,
     &[],
-    "How long the accepted request that waits longest has been due.",
+    "How long the accepted request that waits longest has been due. A request that is postponed is not due before its next \
+     attempt: `integration_client_outbox_oldest_accepted_seconds` covers it.",
+);
+pub(super) const OLDEST_JOB: Metric = metric(
+    "integration_client_outbox_oldest_accepted_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long ago the oldest request was accepted that has not ended, whether it waits, is due or is under way: also one \
+     that is postponed again and again. A dead letter that is sent again counts from then.",
 );
 pub(super) const REPLIES: Metric = metric(
     "integration_client_outbox_replies",
@@ -377,6 +386,7 @@ pub const METRICS: &[Metric] = &[
     WRITABLE,
     BACKLOG,
     BACKLOG_AGE,
+    OLDEST_JOB,
     REPLIES,
     REPLY_AGE,
     IN_HAND,
