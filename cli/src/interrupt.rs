@@ -3,9 +3,6 @@
 //! A thread of its own waits for signals, so that no blocked write and no busy runtime delays them. The first signal
 //! asks the command to end in good order. After the second signal the process ends within [`LAST`] with exit code 3, even if the
 //! command does not react; a third ends it at once.
-//!
-//! On Linux a file that reaches the limit on its size (`ulimit -f`) ends no process that listens here: the write fails,
-//! as on a full disk.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -73,6 +70,18 @@ impl Signals {
     }
 }
 
+/// Lets the write to a file that has reached the limit on its size (`ulimit -f`) fail, as on a full disk. On Linux the
+/// signal would end the process by default.
+pub(crate) fn outlive_file_limits() {
+    #[cfg(target_os = "linux")]
+    {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        let _entered = runtime.enter();
+        // The handler stays when its `Signal` and the runtime are dropped. With it, such a write fails with EFBIG.
+        let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(FILE_TOO_LARGE));
+    }
+}
+
 #[cfg(unix)]
 struct Heard([Option<tokio::signal::unix::Signal>; 3]);
 
@@ -84,9 +93,6 @@ const FILE_TOO_LARGE: i32 = 25;
 impl Heard {
     fn new() -> Heard {
         use tokio::signal::unix::{SignalKind, signal};
-        // The handler stays when its `Signal` is dropped. With it, a write beyond the limit fails with EFBIG.
-        #[cfg(target_os = "linux")]
-        let _ = signal(SignalKind::from_raw(FILE_TOO_LARGE));
         let [interrupt, terminate] = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
         // Only Linux has this file. Elsewhere the action of the signal is not known, and stays as it is.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -85,6 +85,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    interrupt::outlive_file_limits();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(told) => {

@@ -128,6 +128,10 @@ fn read_file(path: &str) -> Result<SecretString, String> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("file:{path} is larger than {MAX_FILE_BYTES} bytes"));
     }
+    // The byte order mark that some editors put before a text in UTF-8. No vendor's secret begins with it.
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {

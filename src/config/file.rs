@@ -145,9 +145,11 @@ fn read(path: &Path) -> Result<String, Error> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let (name, at) = (path.display(), error.utf8_error().valid_up_to());
-        // These are the byte order marks of UTF-16.
-        if [b"\xFF\xFE", b"\xFE\xFF"].into_iter().any(|mark| error.as_bytes().starts_with(mark)) {
-            return Error::config(format!("{name}: the file is UTF-16, and not UTF-8; save it as UTF-8"));
+        // The byte order marks. One of UTF-32 begins with one of UTF-16.
+        let marks: [(&[u8], &str); 4] =
+            [(b"\xFF\xFE\0\0", "32"), (b"\0\0\xFE\xFF", "32"), (b"\xFF\xFE", "16"), (b"\xFE\xFF", "16")];
+        if let Some((_, bits)) = marks.into_iter().find(|(mark, _)| error.as_bytes().starts_with(mark)) {
+            return Error::config(format!("{name}: the file is UTF-{bits}, and not UTF-8; save it as UTF-8"));
         }
         Error::config(format!("{name}: byte {at} is not UTF-8; save the file as UTF-8"))
     })

@@ -66,6 +66,13 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
         );
         return Err(Error::config(message));
     }
+    #[cfg(unix)]
+    if let Some(bytes) = real_bytes(path).filter(|bytes| *bytes > LONGEST) {
+        return Err(Error::config(format!(
+            "store {shown}: from the root on, and without symbolic links, its path has {bytes} bytes, and SQLite opens no path \
+             of more than {LONGEST}; use a folder with a shorter path"
+        )));
+    }
     if let Err(error) = made_and_writable(path) {
         let why = match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
@@ -83,6 +90,21 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
         #[cfg(unix)]
         file: Arc::default(),
     }))
+}
+
+/// The most bytes of the path that SQLite opens: its own bound is 512 with the end `-journal`.
+#[cfg(unix)]
+const LONGEST: usize = 504;
+
+/// The length of the absolute path without symbolic links, which SQLite opens. The file may not exist yet. `None` if the
+/// path cannot be resolved.
+#[cfg(unix)]
+fn real_bytes(path: &Path) -> Option<usize> {
+    let in_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(in_folder).map(|real| real.as_os_str().len())
 }
 
 /// Creates the file if it does not exist, and checks that it can be read and written. An existing file is not opened:

@@ -381,8 +381,11 @@ async fn files_are_reread_and_named_in_errors() {
     std::fs::write(&path, "oops = 1").unwrap();
     let error = Config::load(&source.load().await.unwrap(), 2).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{}:1:1: unknown field `oops`", path.display())), "{error}");
-    std::fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(source.load().await.unwrap_err().to_string().contains("UTF-16, and not UTF-8; save it as UTF-8"));
+    for (mark, bits) in [(&[0xff_u8, 0xfe][..], 16), (&[0xff, 0xfe, 0, 0], 32), (&[0, 0, 0xfe, 0xff], 32)] {
+        std::fs::write(&path, mark).unwrap();
+        let said = format!("UTF-{bits}, and not UTF-8; save it as UTF-8");
+        assert!(source.load().await.unwrap_err().to_string().contains(&said));
+    }
     std::fs::write(&path, [b'#', 0xff]).unwrap();
     assert!(source.load().await.unwrap_err().to_string().contains("byte 1 is not UTF-8"));
     std::fs::write(&path, format!("\u{feff}{FINE}")).unwrap();

@@ -168,11 +168,14 @@ impl Input {
             }
             // The positions and the hash of the input count the mark; the lines do not have it.
             let line = match begin.offset {
-                0 if is_utf16(&text) => {
-                    let why = "it is UTF-16, and jobs are UTF-8: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                0 => {
+                    if let Some(other) = other_encoding(&text) {
+                        let why =
+                            format!("it is {other}, and jobs are UTF-8: save it as UTF-8 (iconv -f {other} -t UTF-8)");
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                    }
+                    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text)
                 }
-                0 => text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text),
                 _ => &text[..],
             };
             let is_empty = line.trim_ascii().is_empty();
@@ -214,9 +217,18 @@ impl Input {
     }
 }
 
-/// Whether an input begins as a text in UTF-16 does: with its byte order mark, or with the first character of a job.
-fn is_utf16(begin: &[u8]) -> bool {
-    [b"\xFF\xFE", b"\xFE\xFF", b"{\0", b"\0{"].into_iter().any(|mark| begin.starts_with(mark))
+/// The encoding of an input that begins as a text in UTF-16 or UTF-32 does: with its byte order mark, or with the first
+/// character of a job.
+fn other_encoding(begin: &[u8]) -> Option<&'static str> {
+    let begins = |marks: [&[u8]; 4]| marks.into_iter().any(|mark| begin.starts_with(mark));
+    // UTF-32 first: it begins like UTF-16.
+    if begins([b"\xFF\xFE\0\0", b"\0\0\xFE\xFF", b"{\0\0\0", b"\0\0\0{"]) {
+        Some("UTF-32")
+    } else if begins([b"\xFF\xFE", b"\xFE\xFF", b"{\0", b"\0{"]) {
+        Some("UTF-16")
+    } else {
+        None
+    }
 }
 
 fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
@@ -305,9 +317,12 @@ mod tests {
         for text in ["\u{feff}{}\n", "{}\n"] {
             let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
             let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
-            for bytes in [little, big] {
+            let wide_little: Vec<u8> = text.chars().flat_map(|letter| u32::from(letter).to_le_bytes()).collect();
+            let wide_big: Vec<u8> = text.chars().flat_map(|letter| u32::from(letter).to_be_bytes()).collect();
+            for (bytes, name) in [(little, "16"), (big, "16"), (wide_little, "32"), (wide_big, "32")] {
                 let error = input(bytes).page(|| SystemTime::UNIX_EPOCH).err().unwrap();
-                assert!(error.to_string().contains("save it as UTF-8"), "{error}");
+                let said = format!("it is UTF-{name}, and jobs are UTF-8: save it as UTF-8 (iconv -f UTF-{name} ");
+                assert!(error.to_string().contains(&said), "{error}");
             }
         }
     }

@@ -81,6 +81,18 @@ const MISTAKES: &[&[&str]] = &[
     &["send", "acme", "v", "/", "--vendors", "vendors.toml", "--deadline", "1s"],
 ];
 
+/// The system ends a process at this limit by default.
+#[test]
+fn limit_on_file_size_ends_no_command() {
+    let program = env!("CARGO_BIN_EXE_integration-client");
+    let out = std::env::temp_dir().join(format!("ic-file-limit-{}", std::process::id()));
+    let line = format!("ulimit -Sf 1; exec {program} vendors --json > {}", out.display());
+    let ran = std::process::Command::new("bash").args(["-c", &line]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(2) && said.contains("writing: "), "{:?} {said}", ran.status);
+    fs::remove_file(&out).unwrap();
+}
+
 #[test]
 fn mistakes_are_answered_with_advice() {
     let folder = std::env::temp_dir().join(format!("ic-mistakes-{}", std::process::id()));

@@ -15,13 +15,15 @@ fn empty_value_is_no_secret() {
     use secrecy::ExposeSecret as _;
     let path = std::env::temp_dir().join(format!("integration-client-empty-{}.secret", std::process::id()));
     let file = CredentialRef::File(path.display().to_string());
-    for text in ["", "\n", " \r\n\n"] {
+    for text in ["", "\n", " \r\n\n", "\u{feff}\n"] {
         std::fs::write(&path, text).unwrap();
         let error = file.read().unwrap_err();
         assert_eq!(error, format!("file:{} is empty: put the secret there", path.display()));
     }
-    std::fs::write(&path, " x \r\n").unwrap();
-    assert_eq!(file.read().unwrap().expose_secret(), " x ");
+    for text in [" x \r\n", "\u{feff} x \n"] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(file.read().unwrap().expose_secret(), " x ");
+    }
     std::fs::remove_file(&path).unwrap();
     // A variable goes the same way.
     assert_eq!(stated("env:ACME_KEY", String::new()).unwrap_err(), "env:ACME_KEY is empty: put the secret there");

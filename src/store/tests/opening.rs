@@ -47,6 +47,31 @@ mod sqlite {
 
     #[cfg(unix)]
     #[tokio::test]
+    async fn path_too_long_for_sqlite_is_refused() {
+        let length = |path: &std::path::Path| path.as_os_str().len();
+        for (bytes, is_opened) in [(504, true), (505, false)] {
+            let mut inner = folder().canonicalize().unwrap();
+            let short = inner.join("link");
+            while bytes - length(&inner) > 200 {
+                inner.push("f".repeat(100));
+            }
+            std::fs::create_dir_all(&inner).unwrap();
+            std::os::unix::fs::symlink(&inner, &short).unwrap();
+            let name = "s".repeat(bytes - length(&inner) - 1);
+            for path in [inner.join(&name), short.join(&name)] {
+                if is_opened {
+                    open(&Store::sqlite(&path)).await;
+                    continue;
+                }
+                let message = refusal_text(Store::sqlite(&path).open(false).await);
+                assert!(message.contains("has 505 bytes") && message.contains("more than 504"), "{message}");
+                assert!(!path.exists(), "no file is left");
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
     async fn file_with_two_names_is_refused() {
         let folder = folder();
         let (path, link) = (folder.join("store.db"), folder.join("link.db"));
