@@ -77,7 +77,11 @@ where
     request.parts.headers = parts.headers;
     let most = options.stated_deadline().unwrap_or(BODY);
     let late = || {
-        let why = "the request's body did not come before its deadline; state its length, or a later deadline";
+        let within = match options.stated_deadline() {
+            Some(_) => "before its deadline; state a later one".to_owned(),
+            None => format!("within {} s; state a deadline that leaves it more time", BODY.as_secs()),
+        };
+        let why = format_args!("the request's body did not come {within}");
         Err(route.not_sent(ErrorKind::Deadline, why))
     };
     request.parts.body = match body.size_hint().exact().is_some_and(|length| length <= buffer_up_to as u64) {

@@ -253,6 +253,19 @@ async fn body_has_a_minute_for_each_piece() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn error_of_late_body_names_what_is_late() {
+    for (deadline, said) in [(Some(50), "before its deadline; state a later one"), (None, "did not come within 60 s")] {
+        let body = SlowBody { pause: Duration::from_secs(40), left: 2, next: None };
+        let mut request = http::Request::post("/pay").body(body).unwrap();
+        if let Some(seconds) = deadline {
+            request.extensions_mut().insert(SendOptions::new().deadline(Duration::from_secs(seconds)));
+        }
+        let error = accept_request(request, 4).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Deadline && error.to_string().contains(said), "{error}");
+    }
+}
+
 /// A body that is streamed, with this many seconds before each piece.
 async fn streamed(pause: u64, answered: Option<Arc<AtomicBool>>) -> Body {
     let body = SlowBody { pause: Duration::from_secs(pause), left: 2, next: None };
