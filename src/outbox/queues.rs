@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Outbox, priority};
 use crate::Priority;
 use crate::clock::{as_seconds, as_some_seconds};
+use crate::config::AuthScheme;
 use crate::core::Core;
 use crate::core::status::types::{SourceStatus, TenantStatus};
 use crate::error::Error;
@@ -54,6 +55,13 @@ pub struct WorkerStatus {
     /// A [`SourceStatus`](crate::core::status::types::SourceStatus) for each source of the process's configuration, as
     /// JSON.
     pub config_sources: Vec<Value>,
+    /// The jobs of the last minutes that wait because they cost more than a limit holds: an object for each of up to 200
+    /// limits of lanes, with `tenant`, `vendor` and `limit`, what the limit `holds`, the highest `cost`, and the number of
+    /// `jobs`, 1,000 at most.
+    pub too_expensive: Vec<Value>,
+    /// Up to 200 lanes that the process sends nothing for: an object with `tenant`, `vendor` and what its configuration
+    /// `lacks`. That is the `tenant`, if the store has jobs of it, or a `credential` that the vendor needs.
+    pub not_configured: Vec<Value>,
 }
 
 /// The text of a published status.
@@ -61,9 +69,11 @@ pub struct WorkerStatus {
 struct Published {
     lanes: Vec<TenantStatus>,
     config_sources: Vec<SourceStatus>,
+    too_expensive: Vec<Value>,
+    not_configured: Vec<Value>,
 }
 
-/// The most lanes in a published status.
+/// The most lanes in each list of a published status.
 const LANES: usize = 200;
 
 impl Outbox {
@@ -95,8 +105,8 @@ impl Outbox {
         let found = self.state()?.store.read((), batches::worker_statuses).await?;
         let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| {
             let (worker, age) = (owner.simple().to_string(), Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)));
-            let [lanes, config_sources] = lists_of(&status);
-            WorkerStatus { worker, age, lanes, config_sources }
+            let [lanes, config_sources, too_expensive, not_configured] = lists_of(&status);
+            WorkerStatus { worker, age, lanes, config_sources, too_expensive, not_configured }
         };
         Ok(found.into_iter().map(worker).collect())
     }
@@ -123,27 +133,48 @@ fn due_for(after_ms: Option<i64>) -> Option<Duration> {
     Some(Duration::from_millis(u64::try_from(since_ms).unwrap_or(0)))
 }
 
-/// The lanes and the sources in the text of a published status. Processes of earlier versions publish only a list of
-/// lanes.
-fn lists_of(status: &str) -> [Vec<Value>; 2] {
+/// The lists in the text of a published status. Processes of earlier versions publish fewer, or only a list of lanes.
+fn lists_of(status: &str) -> [Vec<Value>; 4] {
+    const NAMES: [&str; 4] = ["lanes", "config_sources", "too_expensive", "not_configured"];
     match serde_json::from_str(status) {
-        Ok(Value::Object(mut fields)) => ["lanes", "config_sources"].map(|name| match fields.remove(name) {
+        Ok(Value::Object(mut fields)) => NAMES.map(|name| match fields.remove(name) {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
         }),
-        Ok(Value::Array(lanes)) => [lanes, Vec::new()],
-        _ => [Vec::new(), Vec::new()],
+        Ok(Value::Array(lanes)) => [lanes, Vec::new(), Vec::new(), Vec::new()],
+        _ => Default::default(),
     }
 }
 
-/// The status of this process as JSON: of its configuration's sources and of these lanes, without duplicates.
+/// Those of `lanes` that the configuration does not have, and then its tenants without a credential that their vendor
+/// needs. The latter's jobs are not among `lanes` while they wait to be tried again.
+fn not_configured(core: &Core, lanes: &[(String, String)]) -> Vec<Value> {
+    let lacks = |tenant: &str, vendor: &str, what: &str| json!({ "tenant": tenant, "vendor": vendor, "lacks": what });
+    // `Registry::route` would search all tenants for similar names.
+    let missing = lanes.iter().filter(|(tenant, vendor)| core.registry.routes.find(tenant, vendor).is_none());
+    let config = core.registry.config.load();
+    let keyless = config.tenants().filter(|tenant| {
+        tenant.credential.is_none()
+            && tenant.vendor.auth != AuthScheme::None
+            && !core.egress.credentials.expires(tenant)
+    });
+    let missing = missing.map(|(tenant, vendor)| lacks(tenant, vendor, "tenant"));
+    missing.chain(keyless.map(|tenant| lacks(&tenant.id, &tenant.vendor.name, "credential"))).take(LANES).collect()
+}
+
+/// The status of this process as JSON: of its configuration's sources, of these lanes, without duplicates, and of the jobs
+/// that wait for another configuration.
 pub(super) fn status_as_json(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();
     lanes.dedup();
     let statuses = lanes.iter().filter_map(|(tenant, vendor)| crate::core::status_of(core, tenant, vendor).ok());
-    let lanes = statuses.filter(|status| !status.resting).take(LANES).collect();
-    let published = Published { lanes, config_sources: core.registry.source_statuses() };
+    let published = Published {
+        lanes: statuses.filter(|status| !status.resting).take(LANES).collect(),
+        config_sources: core.registry.source_statuses(),
+        too_expensive: core.telemetry.costly.status(core.clock.now()),
+        not_configured: not_configured(core, &lanes),
+    };
     // Serialization cannot fail: all map keys are strings.
     serde_json::to_string(&published).unwrap_or_default()
 }

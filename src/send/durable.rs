@@ -81,7 +81,7 @@ enum Next {
     Back,
     Later(Duration),
     /// Due after a wait that grows, because a limit may be raised again that holds less than the job costs.
-    WhenItFits,
+    WhenItFits(Refusal),
     /// Due after the wait that the limits state.
     AsStated,
     /// Due when this or another process has room in the lane's limits.
@@ -98,7 +98,7 @@ enum Next {
 pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
     let Sending { id, tenant, priority, mut request, mut history, clock, records, begun, has_reader, may_be_known } =
         send;
-    let unfit = history.unfit.take().unwrap_or_default();
+    let unfit = history.unfit.take().inspect(|_| core.telemetry.costly.claimed(&id)).unwrap_or_default();
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = core.registry.route(&tenant, &vendor).ok()?;
@@ -263,7 +263,7 @@ impl Outgoing {
             NotSent::Refused(Refusal::Retired | Refusal::NoLane) => Next::Later(REMOVED),
             // The next claim looks for the endpoint anew, and checks the request against the configuration of then.
             NotSent::Refused(Refusal::UnknownEndpoint) | NotSent::NoLongerFits(_) => Next::Later(UNKNOWN),
-            NotSent::Refused(Refusal::TooExpensive { .. }) => Next::WhenItFits,
+            NotSent::Refused(refusal @ Refusal::TooExpensive { .. }) => Next::WhenItFits(refusal.clone()),
             NotSent::Invalid(_) => Next::Rejected,
             NotSent::KeyForgotten => Next::Ambiguous,
             NotSent::Refused(refusal)
@@ -286,7 +286,7 @@ impl Outgoing {
                 let stated = wait.unwrap_or(SOON);
                 self.later(core, stated.min(ASK_AGAIN.max(stated / 8)))
             }
-            Next::WhenItFits => self.too_expensive(core, &error),
+            Next::WhenItFits(refusal) => self.too_expensive(core, &refusal, &error),
             Next::Blocked => ClaimEnd::Blocked,
             Next::WhenMended => self.not_possible_now(core, error.to_string(), wait.map(|wait| wait.min(ASK_AGAIN))),
             Next::WhenReachable => {
@@ -387,15 +387,14 @@ impl Outgoing {
 
     /// A figure may be lowered for a moment: by a change-over to other processes, or by a mistake. So a job that costs
     /// more than a limit holds waits for as long as an outage may last.
-    fn too_expensive(&mut self, core: &Core, error: &Error) -> ClaimEnd {
+    fn too_expensive(&mut self, core: &Core, refusal: &Refusal, error: &Error) -> ClaimEnd {
         let why = error.to_string();
         let mut unfit = self.stored.as_ref().map(|stored| stored.unfit).unwrap_or_default();
-        if unfit == Unfit::default() {
-            self.costs_too_much(core, &why);
-        }
+        let begins = unfit == Unfit::default();
         let Some(wait) = unfit.wait(false, &mut fastrand::Rng::new()) else {
             return self.bury_unsent(core, self.unless_in_doubt(), why);
         };
+        self.costs_too_much(core, refusal, &why, begins, wait);
         let mut ending = self.later(core, wait);
         if let ClaimEnd::Later { history, .. } = &mut ending {
             let mut record = AttemptRecord::new(letter::timestamp(core.clock, Duration::ZERO), Phase::NotSent, 0);

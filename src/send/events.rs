@@ -11,6 +11,7 @@ use super::Outgoing;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
+use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::template::template;
 use crate::telemetry::events::EventKind;
@@ -101,13 +102,17 @@ impl Outgoing {
         );
     }
 
-    /// Logs that a stored job begins to wait, because it costs more than a limit holds.
-    pub(super) fn costs_too_much(&self, core: &Core, why: &str) {
-        let Some(left_out) = core.telemetry.failures.line(core.clock.now()) else { return };
+    /// Reports that a stored job waits, because it costs more than a limit holds. The log says so when it `begins` to.
+    pub(super) fn costs_too_much(&self, core: &Core, refusal: &Refusal, why: &str, begins: bool, wait: Duration) {
+        let (id, now) = (self.stored.as_ref().map(|stored| &*stored.id), core.clock.now());
+        if let (Some(id), Refusal::TooExpensive { limit, cost, largest }) = (id, refusal) {
+            core.telemetry.costly.waits(id, &self.route, limit, [*cost, *largest], now + wait);
+        }
+        let Some(left_out) = begins.then(|| core.telemetry.failures.line(now)).flatten() else { return };
         let message = "a stored job waits, for four days at most: it costs more than a limit holds. Raise the limit's figure or \
                        the tenant's `share`, or cancel the job";
         tracing::warn!(
-            id = self.stored.as_ref().map(|stored| &*stored.id),
+            id,
             tenant = &*self.route.id,
             vendor = &*self.route.vendor.name,
             why,

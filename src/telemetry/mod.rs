@@ -1,6 +1,7 @@
 //! What a client tells about itself: events, metrics, the limiter of log lines, dead letters, requests per second, the
-//! advice about headroom, and the list of exchanges under way.
+//! advice about headroom, the list of exchanges under way, and the jobs that cost too much.
 
+mod costly;
 pub mod events;
 mod failures;
 mod flow;
@@ -13,6 +14,7 @@ pub mod metrics;
 pub(crate) mod metrics;
 mod under_way;
 
+use costly::CostlyJobs;
 use failures::Failures;
 use flow::Meters;
 use gateway_counts::GatewayCounts;
@@ -39,6 +41,7 @@ pub(crate) struct Telemetry {
     pub(crate) under_way: UnderWay,
     pub(crate) dead_letters: Writer,
     pub(crate) gateway: GatewayCounts,
+    pub(crate) costly: CostlyJobs,
 }
 
 impl Telemetry {
@@ -51,6 +54,7 @@ impl Telemetry {
             under_way: UnderWay::new(),
             dead_letters,
             gateway: GatewayCounts::default(),
+            costly: CostlyJobs::default(),
         }
     }
 

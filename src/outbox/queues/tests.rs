@@ -14,9 +14,10 @@ fn request_is_due_for_any_time() {
 #[test]
 fn published_status_of_earlier_versions_is_read() {
     let lane = || vec![serde_json::json!({ "tenant": "acme" })];
-    assert_eq!(lists_of("[{\"tenant\":\"acme\"}]"), [lane(), Vec::new()]);
+    let none = Vec::<Value>::new;
+    assert_eq!(lists_of("[{\"tenant\":\"acme\"}]"), [lane(), none(), none(), none()]);
     let source = vec![serde_json::json!({ "name": "vendors.toml" })];
     let status = "{\"lanes\":[{\"tenant\":\"acme\"}],\"config_sources\":[{\"name\":\"vendors.toml\"}]}";
-    assert_eq!(lists_of(status), [lane(), source]);
-    assert_eq!(lists_of("{"), [Vec::<Value>::new(), Vec::new()]);
+    assert_eq!(lists_of(status), [lane(), source, none(), none()]);
+    assert_eq!(lists_of("{"), [none(), none(), none(), none()]);
 }

@@ -93,3 +93,34 @@ async fn accepted_request_reserves_stated_bytes() {
     }
     assert_eq!((transport.calls().len(), used(&client, "bytes")), (1, 50_000));
 }
+
+/// The figure was lowered below what two waiting jobs cost.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_expensive_jobs_are_in_the_published_status() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let store = Store::sqlite(folder().join("s.db"));
+    let accepting = builder(&transport).store(store.clone()).build().await.unwrap();
+    for cost in [50, 70] {
+        let request = Request::get("v", "/a").cost("points", cost);
+        accepting.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
+    }
+    accepting.shutdown(Duration::from_secs(1)).await;
+    let lowered = VENDOR.replacen("limit = 100\n", "limit = 10\n", 1);
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(lowered).transport(transport.clone());
+    let builder = builder.tenant(TenantEntry::new("acme", "v")).store(store).work();
+    let working = builder.publish_status(Duration::from_millis(100)).build().await.unwrap();
+    let mut seen: Vec<serde_json::Value> = Vec::new();
+    for _ in 0..500 {
+        let workers = working.outbox().workers().await.unwrap();
+        seen = workers.into_iter().flat_map(|worker| worker.too_expensive).collect();
+        if seen.iter().any(|one| one["jobs"] == 2) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let largest = seen.first().and_then(|one| one["holds"].as_u64());
+    assert!(seen.len() == 1 && largest.is_some_and(|holds| (1..=10).contains(&holds)), "{seen:?}");
+    let named = ["tenant", "vendor", "limit"].map(|name| seen[0][name].as_str());
+    assert_eq!(named, [Some("acme"), Some("v"), Some("points")]);
+    assert!(seen[0]["cost"] == 70 && seen[0]["jobs"] == 2 && transport.calls().is_empty(), "{seen:?}");
+}

@@ -159,3 +159,30 @@ async fn redacted_job_keeps_no_answer_after_the_entry_has_changed() {
         assert_eq!((letter.contains("secret-word"), kept.can_be_sent), (holds_answer, holds_answer), "{letter}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn published_status_names_what_is_not_configured() {
+    let (store, transport) = (Store::sqlite(folder().join("s.db")), FakeTransport::new(|_| FakeAnswer::status(200)));
+    let builder = |tenant: TenantEntry| {
+        let text =
+            "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\nunpublished = true\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+        builder.tenant(tenant).store(store.clone())
+    };
+    let accepting = builder(TenantEntry::new("late", "v").credential("env:PATH")).build().await.unwrap();
+    accepting.outbox().enqueue("late", Priority::Normal, post("/late")).await.unwrap();
+    accepting.shutdown(Duration::from_secs(1)).await;
+    let builder = builder(TenantEntry::new("keyless", "v")).work().publish_status(Duration::from_millis(100));
+    let working = builder.build().await.unwrap();
+    let mut seen: Vec<String> = Vec::new();
+    for _ in 0..500 {
+        let workers = working.outbox().workers().await.unwrap();
+        let named = |one: &serde_json::Value| ["tenant", "vendor", "lacks"].map(|name| one[name].to_string()).join(" ");
+        seen = workers.iter().flat_map(|worker| &worker.not_configured).map(named).collect();
+        if seen.len() > 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(seen, ["\"late\" \"v\" \"tenant\"", "\"keyless\" \"v\" \"credential\""]);
+}
