@@ -13,6 +13,7 @@ use integration_client::store::Store;
 use integration_client::{Error, ErrorKind, IntegrationClient, Priority};
 
 use super::args::{Args, name};
+use super::costly::Costly;
 use super::deadlines::{Deadlines, Late};
 use super::feed::{self, SAID};
 use super::input::Input;
@@ -172,7 +173,7 @@ pub(super) async fn run(
         let lane = (tenant, vendor, priority.to_string());
         lanes.entry(lane).or_insert_with(|| Load::of(priority)).waiting = jobs;
     }
-    let (mut invalid, mut before, mut late) = (0_u64, read, Late::default());
+    let (mut invalid, mut before, mut late, mut costly) = (0_u64, read, Late::default(), Costly::default());
     let shown = input.shown.clone();
     let mut pages = feed::pages(input, clock);
     loop {
@@ -185,10 +186,12 @@ pub(super) async fn run(
                 before += 1;
                 continue;
             }
+            let mut is_costly = false;
             let checked = line.job.and_then(|job| {
                 let costs = client.costs(&job.tenant, &job.request).map_err(|error| in_words(&error))?;
                 let deadline = job.request.stated_deadline();
                 let checked = batch.check(line.number, &job.tenant, job.priority, job.request);
+                is_costly = checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::CostAboveCapacity);
                 checked.map_err(|error| in_words(&error))?;
                 Ok((job.tenant, job.vendor, job.priority, costs, deadline))
             });
@@ -207,6 +210,9 @@ pub(super) async fn run(
                 }
                 Err(why) => {
                     invalid += 1;
+                    if is_costly {
+                        costly.add(line.number, &why);
+                    }
                     match invalid {
                         ..=SAID => writeln!(out, "{shown}:{}: {why}", line.number)?,
                         _ if invalid == SAID + 1 => writeln!(out, "… and more")?,
@@ -255,6 +261,9 @@ pub(super) async fn run(
     }
     let waiting = lanes.values().map(|load| load.waiting).sum::<u64>();
     let jobs = lanes.values().map(|load| load.jobs).sum::<u64>();
+    if let Some(costly) = costly.shown() {
+        writeln!(out, "warning: {costly}")?;
+    }
     if let Some(late) = late.shown(jobs) {
         writeln!(out, "warning: {late}")?;
     }

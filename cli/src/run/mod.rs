@@ -18,13 +18,14 @@
 //! | `troubles.rs`, `keys.rs` | problems with tenants; the lanes that are paused because of their keys |
 //! | `unconfigured.rs` | the jobs whose vendor or tenant is not configured |
 //! | `console.rs` | `--console` |
-//! | `dry.rs`, `deadlines.rs` | `--dry-run`; which jobs cannot be sent before their deadlines |
+//! | `dry.rs`, `deadlines.rs`, `costly.rs` | `--dry-run`; which jobs cannot be sent before their deadlines; which cost too much |
 
 mod account;
 mod active;
 mod args;
 mod bodies;
 mod console;
+mod costly;
 mod deadlines;
 mod dry;
 mod feed;
