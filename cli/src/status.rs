@@ -1,5 +1,7 @@
 //! `status`: shows what a store holds, and what the processes that work on it are doing.
 
+mod held_up;
+
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use integration_client::IntegrationClient;
 use integration_client::outbox::{Queue, UntakenReplies, WorkerStatus};
 use serde_json::{Value, json};
 
+use self::held_up::LaneJobs;
 use crate::connect::{self, Named, StoreOption};
 use crate::interrupt::Signals;
 use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING, headed, wrapped};
@@ -17,10 +20,12 @@ Examples:
   integration-client status --store jobs.jsonl.sqlite
   integration-client status --store jobs.jsonl.sqlite --watch
   integration-client status --store postgres://… --json | jq .dead
+  integration-client status --store postgres://… --tenant acme
 
-Queues are what the store holds. Limits, pauses, what is waited for and the
-sources of the configuration are said by the processes that work on it: `run`
-does so every second, a program with `IntegrationClientBuilder::publish_status`.
+Queues are what the store holds. Limits, pauses, what is waited for, jobs that
+are too expensive or not configured, and the sources of the configuration are
+said by the processes that work on it, each of 200 lanes at most: `run` does so
+every second, a program with `IntegrationClientBuilder::publish_status`.
 
 Exit codes: 0 it was shown, 2 the store cannot be read.";
 
@@ -31,6 +36,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: StoreOption,
 
+    #[command(flatten)]
+    which: Which,
+
     /// Prints the status again every second, until Ctrl-C.
     #[arg(long)]
     watch: bool,
@@ -40,6 +48,45 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Options that select lanes; without any, all lanes are selected.
+#[derive(clap::Args)]
+struct Which {
+    /// Only lanes of this tenant.
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+
+    /// Only lanes at this vendor.
+    #[arg(long, value_name = "NAME")]
+    vendor: Option<String>,
+}
+
+impl Which {
+    /// Whether options leave lanes out.
+    fn is_narrowed(&self) -> bool {
+        self.tenant.is_some() || self.vendor.is_some()
+    }
+
+    fn has(&self, tenant: &str, vendor: &str) -> bool {
+        let fits = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+        fits(&self.tenant, tenant) && fits(&self.vendor, vendor)
+    }
+
+    /// Whether a lane in a worker's status is selected.
+    fn has_lane(&self, lane: &Value) -> bool {
+        let name = |name: &str| lane[name].as_str().unwrap_or_default();
+        self.has(name("tenant"), name("vendor"))
+    }
+
+    /// What stands behind the name of the store.
+    fn said(&self) -> String {
+        let tenant = self.tenant.iter().map(|tenant| format!(", tenant {tenant}"));
+        tenant.chain(self.vendor.iter().map(|vendor| format!(", vendor {vendor}"))).collect()
+    }
+}
+
+/// Queues that are read of the store at most, of all lanes and to find selected ones.
+const QUEUES: usize = 10_000;
+const SEARCHED: usize = 1_000_000;
 /// Rows of a table that are shown at most, except with `--json`.
 const ROWS: usize = 20;
 /// A status older than this is outdated: the worker that published it counts as gone.
@@ -49,7 +96,8 @@ struct Seen {
     queues: Vec<Queue>,
     workers: Vec<WorkerStatus>,
     dead: u64,
-    replies: UntakenReplies,
+    /// `None` if lanes are selected: replies are counted for the whole store.
+    replies: Option<UntakenReplies>,
 }
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
@@ -67,7 +115,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         let named = Named::new(&args.store.store);
         let clears = args.watch && !args.json && std::io::stdout().is_terminal();
         loop {
-            let seen = look(&client).await?;
+            let seen = look(&client, &args.which).await?;
             let mut text = Vec::new();
             match args.json {
                 true => {
@@ -75,7 +123,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
                     let seen = json!({ "queues": queues, "workers": workers, "dead": dead, "replies": replies });
                     writeln!(text, "{seen}")?
                 }
-                false => show(&named, &seen, screen, &mut text)?,
+                false => show(&named, &args.which, &seen, screen, &mut text)?,
             }
             if clears {
                 // Moves the cursor to the upper left corner and clears the screen.
@@ -97,21 +145,35 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     })
 }
 
-async fn look(client: &IntegrationClient) -> Result<Seen, Failure> {
-    let (queues, workers) = (client.outbox().queues(10_000).await?, client.outbox().workers().await?);
-    let dead = client.outbox().dead_letters()?.count().await?;
-    let replies = client.outbox().untaken_replies().await?;
+async fn look(client: &IntegrationClient, which: &Which) -> Result<Seen, Failure> {
+    let most = if which.is_narrowed() { SEARCHED } else { QUEUES };
+    let (mut queues, mut workers) = (client.outbox().queues(most).await?, client.outbox().workers().await?);
+    queues.retain(|queue| which.has(&queue.tenant, &queue.vendor));
+    for worker in &mut workers {
+        for lanes in [&mut worker.lanes, &mut worker.too_expensive, &mut worker.not_configured] {
+            lanes.retain(|lane| which.has_lane(lane));
+        }
+    }
+    let mut letters = client.outbox().dead_letters()?;
+    if let Some(tenant) = &which.tenant {
+        letters = letters.tenant(tenant);
+    }
+    if let Some(vendor) = &which.vendor {
+        letters = letters.vendor(vendor);
+    }
+    let dead = letters.count().await?;
+    let replies = if which.is_narrowed() { None } else { Some(client.outbox().untaken_replies().await?) };
     Ok(Seen { queues, workers, dead, replies })
 }
 
-fn show(named: &Named, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
+fn show(named: &Named, which: &Which, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
     let sum = |of: fn(&Queue) -> u64| seen.queues.iter().map(of).sum::<u64>();
     let (waiting, under_way) = (sum(|queue| queue.waiting), sum(|queue| queue.under_way));
-    writeln!(out, "{TITLE}{}{TITLE:#}", named.shown())?;
+    writeln!(out, "{TITLE}{}{TITLE:#}{}", named.shown(), which.said())?;
     let figures = [(waiting, "waiting"), (under_way, "under way"), (seen.dead, "dead")];
     let figures = figures.map(|(number, what)| format!("{} {what}", thousands64(number)));
     writeln!(out, "{}", figures.join(", "))?;
-    if let UntakenReplies { count: replies, oldest: Some(oldest), .. } = seen.replies {
+    if let Some(UntakenReplies { count: replies, oldest: Some(oldest), .. }) = seen.replies {
         let age = span(Duration::from_secs(oldest.as_secs()));
         let what = if replies == 1 { "reply that nobody has taken" } else { "replies that nobody has taken" };
         writeln!(out, "{} {what}, the oldest {age} old", thousands64(replies))?;
@@ -137,6 +199,16 @@ fn show(named: &Named, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Resu
     }
     for source in notable_sources(fresh.iter().flat_map(|worker| &worker.config_sources)) {
         writeln!(out, "{}", of_source(screen, source))?;
+    }
+    let jobs = seen.queues.iter().map(|queue| ((&*queue.tenant, &*queue.vendor), queue.waiting + queue.under_way));
+    let jobs = LaneJobs::of(jobs, seen.queues.len() >= QUEUES);
+    let lists = |of: fn(&WorkerStatus) -> &[Value]| fresh.iter().copied().map(of).collect::<Vec<_>>();
+    let costly = held_up::too_expensive(&jobs, &lists(|worker| &worker.too_expensive));
+    let missing = held_up::not_configured(&jobs, &lists(|worker| &worker.not_configured));
+    for (head, text) in [("too expensive:", costly), ("not configured:", missing)] {
+        if let Some(text) = text {
+            writeln!(out, "{}", headed(screen, WARNING, head, &text))?;
+        }
     }
     if !seen.queues.is_empty() {
         writeln!(out)?;
@@ -164,6 +236,10 @@ fn show(named: &Named, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Resu
         let header = ["tenant", "vendor", "headroom", "limits left", "waits"];
         write!(out, "{}", output::table(screen, &header, rows, &[2]))?;
         more(lanes.len(), out)?;
+    }
+    if which.is_narrowed() && lanes.is_empty() && !fresh.is_empty() {
+        let text = "no process at work lists such a lane: each lists 200 at most, and none that has nothing to do";
+        writeln!(out, "{FAINT}{}{FAINT:#}", wrapped(screen, text))?;
     }
     Ok(())
 }
@@ -254,6 +330,22 @@ fn of_lane(lane: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_select_lanes() {
+        let lane = json!({ "tenant": "acme", "vendor": "v", "headroom": 1.0 });
+        for (tenant, vendor, has, said) in [
+            (None, None, true, ""),
+            (Some("acme"), None, true, ", tenant acme"),
+            (Some("acm"), None, false, ", tenant acm"),
+            (None, Some("w"), false, ", vendor w"),
+            (Some("acme"), Some("v"), true, ", tenant acme, vendor v"),
+        ] {
+            let which = Which { tenant: tenant.map(str::to_owned), vendor: vendor.map(str::to_owned) };
+            assert_eq!((which.has_lane(&lane), &*which.said()), (has, said));
+            assert_eq!(which.is_narrowed(), !said.is_empty());
+        }
+    }
 
     #[test]
     fn worst_status_of_source_gets_a_line() {

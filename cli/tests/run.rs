@@ -36,6 +36,8 @@ mod shared_store;
 mod sources;
 #[path = "run/stalls.rs"]
 mod stalls;
+#[path = "run/status.rs"]
+mod status;
 #[path = "run/troubles.rs"]
 mod troubles;
 
