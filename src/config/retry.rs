@@ -112,14 +112,15 @@ pub enum Throttle {
 #[non_exhaustive]
 pub enum Keep {
     /// The request without what may be secret or personal, and the first 200 characters of each unsuccessful response,
-    /// which usually give the reason; but none of a 401, 403 or 407, which may repeat a part of a credential.
+    /// which usually give the reason, with its headers; but none of a 401, 403 or 407, which may repeat a part of a
+    /// credential.
     #[default]
     Redacted,
     /// Like `Redacted`, but with only the status of a response.
     NoAnswer,
     /// The whole request, unless it brings a credential of its own in a header that is known for credentials
-    /// (`Authorization`, `Cookie`, `x-api-key` and the like), and up to 16 KiB of the response. In this text, too, `***`
-    /// replaces the tenant's secret.
+    /// (`Authorization`, `Cookie`, `x-api-key` and the like), up to 16 KiB of the response's body, and its headers. There,
+    /// too, `***` replaces the tenant's secret.
     Whole,
 }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::{NoContext, Uuid};
 
+use super::kept_headers::KeptHeaders;
 use super::letter_request::LetterRequest;
 use crate::clock::Moment;
 use crate::config::AtRest;
@@ -193,6 +194,10 @@ pub struct AttemptRecord {
     /// repeats the tenant's secret, `***` replaces it, unless the secret has fewer than six characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// The headers of that response, under the same conditions. Without `dead_letters = "whole"` URLs in them have no
+    /// query.
+    #[serde(default, skip_serializing_if = "KeptHeaders::is_empty")]
+    pub headers: KeptHeaders,
     /// The time from the start to the response headers or to the failure, in milliseconds.
     pub took_ms: u64,
 }
@@ -200,7 +205,8 @@ pub struct AttemptRecord {
 impl AttemptRecord {
     /// An attempt that began `at` and took `took_ms`. All optional fields are empty.
     pub fn new(at: Timestamp, phase: Phase, took_ms: u64) -> AttemptRecord {
-        AttemptRecord { at, phase, status: None, retry_after_ms: None, error: None, answer: None, took_ms }
+        let headers = KeptHeaders::default();
+        AttemptRecord { at, phase, status: None, retry_after_ms: None, error: None, answer: None, headers, took_ms }
     }
 }
 

@@ -23,6 +23,7 @@
 //! ended in between. Its [`id`](DeadLetter::id) identifies the duplicate.
 
 mod json_lines;
+mod kept_headers;
 mod letter;
 mod letter_request;
 mod lines_file;
@@ -40,6 +41,7 @@ use crate::BoxError;
 use crate::BoxFuture;
 
 pub use self::json_lines::JsonLinesSink;
+pub use self::kept_headers::KeptHeaders;
 pub use self::letter::{AttemptRecord, DeadLetter, Phase, Reason};
 pub use self::letter_request::{Content, LetterRequest};
 pub use self::log::TracingSink;

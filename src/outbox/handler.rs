@@ -19,7 +19,7 @@ use super::call_queue::{CallQueue, PATIENCE, THREADS};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::Priority;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, KeptHeaders};
 use crate::error::panic::catch_panic;
 
 /// Receives the vendors' responses to jobs.
@@ -116,6 +116,8 @@ pub struct Delivered {
     pub status: StatusCode,
     /// The headers of the response.
     pub headers: HeaderMap,
+    /// The headers as the store keeps them, without credentials: for a handler that writes the response down.
+    pub kept_headers: KeptHeaders,
     /// The body of the response. Empty unless [`body_is_whole`](Self::body_is_whole), because a partial body is
     /// discarded.
     pub body: Bytes,

@@ -20,7 +20,7 @@ use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, Tenant};
 use crate::core::Core;
-use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Phase, Reason, log_letter};
+use crate::dead_letter::{AttemptRecord, DeadLetter, KeptHeaders, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::template::template;
 use crate::retry::KEY_FORGOTTEN;
@@ -194,7 +194,7 @@ pub(super) async fn run(
     let known = |last: Option<&AttemptRecord>| known(latest.load(Acquire), before.as_ref(), last);
     let finish = |known, end| Some(JobEnd { id, fence, known, end });
     match ending {
-        ClaimEnd::Delivered(response) => {
+        ClaimEnd::Delivered(answered) => {
             let at_rest = at_rest(&outbox, &payload, tenant.as_deref());
             let stored = payload.stored();
             let metadata = stored.map(|stored| stored.metadata.clone()).unwrap_or_default();
@@ -202,7 +202,7 @@ pub(super) async fn run(
             let is_plain = at_rest == AtRest::Plain;
             drop(payload);
             let told = wanted.map(|to| Wanted { to, is_plain });
-            delivered(&outbox, &job, (metadata, told), *response, at_rest).await
+            delivered(&outbox, &job, (metadata, told), *answered, at_rest).await
         }
         ClaimEnd::Dead(letter) => {
             let (known, kept) = (known(letter.attempts.last()), kept(&core, &outbox, &job, &payload, &letter));
@@ -346,7 +346,9 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
     // The entry may have changed since the job was accepted, and show whole requests and responses in letters.
     let outline = (at_rest == AtRest::Redacted).then(|| {
         let mut outline = letter.redacted();
-        outline.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
+        for attempt in &mut outline.attempts {
+            (attempt.answer, attempt.headers) = (None, KeptHeaders::default());
+        }
         outline
     });
     // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless it is
@@ -374,7 +376,7 @@ async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
     (metadata, told): (BTreeMap<String, String>, Option<Wanted>),
-    response: Response,
+    (response, kept_headers): (Response, KeptHeaders),
     at_rest: AtRest,
 ) -> Option<JobEnd> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
@@ -382,7 +384,6 @@ async fn delivered(
         // The vendor accepted the job, so a broken body does not change the outcome.
         tracing::warn!(id = %job.id.simple(), %error, "the body of a job's answer could not be read");
     });
-    let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let id = job.id.simple().to_string();
     let reply = told.map(|wanted| {
         let answered = Answered {
@@ -392,17 +393,18 @@ async fn delivered(
             metadata: &metadata,
             attempts,
             status: status.as_u16(),
-            headers: &headers,
+            headers: &kept_headers,
             body: read.as_ref().ok(),
             wanted: &wanted,
         };
         answered.reply()
     });
+    let kept = kept_headers.clone();
     let (body, body_is_whole) = (read.as_ref().cloned().unwrap_or_default(), read.is_ok());
     let end = |taken: bool| {
         let keeps = || outbox.handler.as_ref().is_some_and(|handler| handler.keeps(&id));
         let body = read.ok().filter(|_| !taken || job.keep_result && !keeps());
-        let result = body.and_then(|body| KeptResponse::stored(&id, content_type, &body));
+        let result = body.and_then(|body| KeptResponse::stored(&id, kept, &body));
         let result = result.and_then(|result| match at_rest {
             AtRest::Plain => Some(result),
             AtRest::Sealed => outbox.store.seal(&job.id, result),
@@ -420,6 +422,7 @@ async fn delivered(
             metadata,
             status,
             headers,
+            kept_headers,
             body,
             body_is_whole,
             attempts,

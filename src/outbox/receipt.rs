@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::OutboxState;
-use crate::dead_letter::{Content, Reason};
+use crate::dead_letter::{Content, KeptHeaders, Reason};
 use crate::error::Error;
 use crate::store::records::{self, Cancel, JobState};
 use crate::store::{Id, Opened, advise};
@@ -61,6 +61,9 @@ pub enum Status {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptResponse {
     pub(super) content_type: Option<String>,
+    /// Earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "KeptHeaders::is_empty")]
+    pub(super) headers: KeptHeaders,
     pub(super) body: Content,
 }
 
@@ -71,10 +74,12 @@ const MAX_KEPT: usize = 16 << 20;
 
 impl KeptResponse {
     /// The stored form of the response to the job `id`. `None`, with a warning, if it is larger than [`MAX_KEPT`].
-    pub(super) fn stored(id: &str, content_type: Option<String>, body: &Bytes) -> Option<Vec<u8>> {
+    pub(super) fn stored(id: &str, headers: KeptHeaders, body: &Bytes) -> Option<Vec<u8>> {
         // The stored form of a body is at least as long as the body.
         let text = (body.len() <= MAX_KEPT).then(|| {
-            let kept = KeptResponse { content_type, body: Content::from(body.clone()) };
+            // Earlier versions read the media type alone.
+            let content_type = headers.get("content-type").map(str::to_owned);
+            let kept = KeptResponse { content_type, headers, body: Content::from(body.clone()) };
             serde_json::to_vec(&kept).ok()
         });
         let text = text.flatten().filter(|text| text.len() <= MAX_KEPT);
@@ -88,6 +93,11 @@ impl KeptResponse {
     /// The media type of the response, if the vendor stated one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
+    }
+
+    /// The headers of the response. None if an earlier version of this crate kept it.
+    pub fn headers(&self) -> &KeptHeaders {
+        &self.headers
     }
 
     /// The body of the answer.

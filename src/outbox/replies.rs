@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use serde::Serialize;
 
 use super::Outbox;
 use crate::clock::as_some_seconds;
-use crate::dead_letter::{Content, DeadLetter};
+use crate::dead_letter::{Content, DeadLetter, KeptHeaders};
 use crate::error::Error;
 use crate::store::{records, replies};
 
@@ -41,7 +40,7 @@ pub struct Reply {
     /// | `outcome` | `done`: the vendor answered with a 2xx, 303 or 304, or with a response that the program's classifier takes for a success; `dead`: given up |
     /// | `attempts` | exchanges that the job took; for `dead` the attempts that its letter lists |
     /// | `status` | the status of the last response; `null` if there was none |
-    /// | `headers` | the headers of the response, as pairs of name and value; only for `done` |
+    /// | `headers` | the [headers](KeptHeaders) of the last response, as pairs of name and value; for `dead` those that its letter keeps, and missing where it keeps none |
     /// | `body` | of the answer: a text, or `{"base64": …}` where it is no UTF-8; only for `done`. `null` where it is longer than 256 KiB or broke off, or as for `metadata` |
     /// | `body_bytes` | the length of the body; only for `done`, and `null` if the body broke off |
     /// | `reason`, `error` | why it was given up; only for `dead`, without `error` as for `metadata` |
@@ -71,7 +70,7 @@ struct Written<'a> {
     attempts: u32,
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    headers: Option<Vec<(&'a str, Content)>>,
+    headers: Option<&'a KeptHeaders>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<Option<Content>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +90,7 @@ pub(super) struct Answered<'a> {
     pub(super) metadata: &'a BTreeMap<String, String>,
     pub(super) attempts: u32,
     pub(super) status: u16,
-    pub(super) headers: &'a HeaderMap,
+    pub(super) headers: &'a KeptHeaders,
     /// `None` if the body broke off.
     pub(super) body: Option<&'a Bytes>,
     pub(super) wanted: &'a Wanted,
@@ -109,8 +108,6 @@ pub(super) struct Wanted {
 impl Answered<'_> {
     /// Renders the reply as JSON.
     pub(super) fn reply(&self) -> String {
-        let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
-        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), content(value))).collect();
         let is_plain = self.wanted.is_plain;
         let shown = self.body.filter(|body| is_plain && body.len() <= MAX_BODY);
         json(&Written {
@@ -122,7 +119,7 @@ impl Answered<'_> {
             outcome: "done",
             attempts: self.attempts,
             status: Some(self.status),
-            headers: is_plain.then_some(headers),
+            headers: is_plain.then_some(self.headers),
             body: Some(shown.cloned().map(Content::from)),
             body_bytes: Some(self.body.map(Bytes::len)),
             reason: None,
@@ -134,6 +131,8 @@ impl Answered<'_> {
 /// Renders the reply to a job that was given up.
 pub(super) fn given_up(letter: &DeadLetter, wanted: &Wanted) -> String {
     let last = letter.attempts.last().filter(|_| wanted.is_plain);
+    let answered = letter.attempts.iter().rev().find(|attempt| attempt.status.is_some());
+    let headers = answered.filter(|_| wanted.is_plain).map(|attempt| &attempt.headers);
     json(&Written {
         id: &letter.id,
         tenant: &letter.tenant,
@@ -142,8 +141,8 @@ pub(super) fn given_up(letter: &DeadLetter, wanted: &Wanted) -> String {
         metadata: wanted.is_plain.then_some(&letter.metadata),
         outcome: "dead",
         attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
-        status: letter.attempts.iter().rev().find_map(|attempt| attempt.status),
-        headers: None,
+        status: answered.and_then(|attempt| attempt.status),
+        headers: headers.filter(|headers| !headers.is_empty()),
         body: None,
         body_bytes: None,
         reason: Some(letter.reason.as_str()),
@@ -206,8 +205,7 @@ mod tests {
     #[test]
     fn reply_holds_only_storable_parts() {
         let metadata = BTreeMap::from([("order".to_owned(), "17".to_owned())]);
-        let mut headers = HeaderMap::new();
-        headers.insert("x-id", http::HeaderValue::from_static("a"));
+        let headers = KeptHeaders::new(vec![("x-id".to_owned(), "a".to_owned())]);
         let body = Bytes::from_static(b"{\"ok\":true}");
         let answered = Answered {
             id: "1",

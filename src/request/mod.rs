@@ -318,9 +318,10 @@ impl Request {
         self
     }
 
-    /// Keeps the response's body in the store for as long as its receipt. For requests that are
-    /// [enqueued](crate::outbox::Outbox::enqueue); `send` returns the response itself. A body that takes more than 16
-    /// MiB in the store is not kept, and a warning is logged: a body that is not text takes 4/3 of its size there.
+    /// Keeps the response, with these [headers](crate::dead_letter::KeptHeaders), in the store for as long as its
+    /// receipt. For requests that are [enqueued](crate::outbox::Outbox::enqueue); `send` returns the response itself. A
+    /// response that takes more than 16 MiB in the store is not kept, and a warning is logged: a body that is not text
+    /// takes 4/3 of its size there.
     #[must_use]
     pub fn keep_response(mut self) -> Request {
         self.parts.notes.get_or_insert_default().keep_response = true;

@@ -17,7 +17,7 @@ use super::{Caller, Outage, Outgoing, letter};
 use crate::Priority;
 use crate::config::OnAmbiguous;
 use crate::core::{Core, Used};
-use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
+use crate::dead_letter::{AttemptRecord, DeadLetter, KeptHeaders, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
@@ -28,8 +28,8 @@ use crate::transport::TransportError;
 
 /// How a claim of a job ends, for the store.
 pub(crate) enum ClaimEnd {
-    /// The vendor accepted the request.
-    Delivered(Box<Response>),
+    /// The vendor accepted the request. With the headers that are kept of its response.
+    Delivered(Box<(Response, KeptHeaders)>),
     /// The job was given up and becomes a dead letter.
     Dead(Box<DeadLetter>),
     /// The job is due again after `wait`.
@@ -321,13 +321,10 @@ impl Outgoing {
         self.past().records.push(record);
     }
 
-    /// Records the beginning of the response body, which usually says why the vendor refused.
+    /// Records what the letter keeps of the response.
     async fn note_answer(&mut self, cause: Cause) {
         let Some(answer) = cause.drain().await else { return };
-        let words = self.words(answer.status().as_u16(), answer.body());
-        if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
-            last.answer = words;
-        }
+        self.note_response(answer.status().as_u16(), answer.headers(), answer.body());
     }
 
     /// Records why the job was not sent, unless the latest record already says why.
@@ -419,16 +416,15 @@ impl Outgoing {
         let status = response.status();
         let class = core.egress.class_of(&self.route, status, response.headers());
         if retry::is_delivery(status.as_u16(), class) {
-            return ClaimEnd::Delivered(Box::new(response));
+            let headers = self.kept_of_delivery(response.headers());
+            return ClaimEnd::Delivered(Box::new((response, headers)));
         }
         // Only a response that had to be classified has a record already.
         if self.past().records.len() == noted {
             self.note(core, Phase::Answered, Some(status.as_u16()), None);
         }
-        let words = self.words(status.as_u16(), &excerpt(response).await);
-        if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
-            last.answer = words;
-        }
+        let headers = response.headers().clone();
+        self.note_response(status.as_u16(), &headers, &excerpt(response).await);
         if retry::is_about_content(status.as_u16()) {
             self.end_answered_doubts(core.clock.moment());
         }

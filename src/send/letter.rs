@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
+
 use super::Outgoing;
 use super::attempt_end::EXCERPT;
 use crate::clock::Clock;
@@ -55,29 +57,35 @@ impl Outgoing {
         letter
     }
 
-    /// The part of a response body that the letter keeps: usually the reason of a refusal. The tenant's secret is
-    /// replaced before the text is cut, so that no part of it is left at the cut.
-    pub(super) fn words(&mut self, status: u16, body: &[u8]) -> Option<String> {
+    /// Adds to the last record what the letter keeps of the response: the headers, and the beginning of the body, which
+    /// usually says why the vendor refused. The tenant's secret is replaced before the text is cut, so that no part of
+    /// it is left at the cut.
+    pub(super) fn note_response(&mut self, status: u16, headers: &HeaderMap, body: &[u8]) {
         let authorization = self.take_authorization();
         let vendor = &self.route.vendor;
         let most = match vendor.dead_letters {
             Keep::Whole => EXCERPT,
             // A response about a credential may repeat a part of it, which cannot be found.
-            Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
+            Keep::Redacted if matches!(status, 401 | 403 | 407) => return,
             Keep::Redacted => WORDS,
-            Keep::NoAnswer => return None,
+            Keep::NoAnswer => return,
         };
         if vendor.at_rest == AtRest::Redacted {
-            return None;
+            return;
         }
         // The body may have been cut within a character of up to four bytes.
         let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         // A text with zeros is not UTF-8 but UTF-16, in which no secret would be found.
         let is_text = body.len() - text.len() < 4 && !text.contains('\0');
-        let text = authorization.map_or_else(|| text.to_owned(), |known| known.conceal(&vendor.auth, text));
+        let known = authorization.as_deref();
+        let text = known.map_or_else(|| text.to_owned(), |known| known.conceal(&vendor.auth, text, true, ""));
         let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
         let text: String = text.trim().chars().take(most).map(plain).collect();
-        (is_text && !text.is_empty()).then_some(text)
+        let answer = (is_text && !text.is_empty()).then_some(text);
+        let headers = self.kept_of_response(headers, known, vendor.dead_letters == Keep::Whole);
+        if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
+            (last.answer, last.headers) = (answer, headers);
+        }
     }
 }
 

@@ -19,7 +19,7 @@
 //! | `classify.rs` | decides what an exchange means for the request: return it, repeat it and after which backoff, give up |
 //! | `feedback.rs` | decides what it means for the limits: which pause, also for a refusal that states no wait, and what was reported |
 //! | `response.rs` | what the caller gets: the response, which holds the permit until its body has been read |
-//! | `letter.rs`, `history.rs`, `unfit.rs` | dead letters; the attempts of earlier claims, and for how long a job waits that does not fit the configuration |
+//! | `letter.rs`, `kept_headers.rs`, `history.rs`, `unfit.rs` | dead letters; the headers that are kept of a response; the attempts of earlier claims, and for how long a job waits that does not fit the configuration |
 //! | `events.rs`, `notices.rs`, `spans.rs` | report what happens |
 //! | `callers_exchange.rs` | the same feedback for an exchange that the program made itself with a [`Permit`](crate::Permit) |
 
@@ -35,6 +35,7 @@ pub(crate) mod exchange_record;
 mod feedback;
 pub(crate) mod history;
 mod host_pass;
+mod kept_headers;
 pub(crate) mod key;
 mod letter;
 mod notices;

@@ -120,7 +120,7 @@ impl Prepared {
     }
 
     /// The URL without a credential.
-    fn url(&self, route: &Route) -> Result<Url, Error> {
+    pub(super) fn url(&self, route: &Route) -> Result<Url, Error> {
         if let Some(url) = &self.first {
             return Ok(url.clone());
         }

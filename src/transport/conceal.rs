@@ -23,18 +23,21 @@ const SHORTEST_BEGINNING: usize = 4;
 impl Authorization {
     /// Replaces the secrets in `text` by `***`, in each form in which a request with `scheme` carries them: the secret
     /// itself, and with basic authentication also its base64, the user and the password. Secrets, users and passwords
-    /// of fewer than six characters stay.
-    pub(crate) fn conceal(&self, scheme: &AuthScheme, text: &str) -> String {
+    /// of fewer than six characters stay. So does a user that `url` holds, the request's own: it names an account, and
+    /// links of the vendor would lead nowhere without it. In a text that may be cut (`is_cut`), the beginning of a
+    /// secret at its end is replaced too.
+    pub(crate) fn conceal(&self, scheme: &AuthScheme, text: &str, is_cut: bool, url: &str) -> String {
         let secret = self.secrets.credential.as_ref().map_or("", |secret| secret.expose_secret());
         let is_basic = *scheme == AuthScheme::Basic;
         let encoded = if is_basic { in_base64(secret) } else { SecretString::default() };
         let mut forms = vec![secret.trim(), encoded.expose_secret()];
         if is_basic && let Some((user, password)) = secret.split_once(':') {
-            forms.extend([user, password]);
+            forms.push(password);
+            forms.extend((!url.contains(user)).then_some(user));
         }
         forms.extend(self.secrets.headers.iter().map(|(_, secret)| secret.expose_secret().trim()));
         forms.retain(|form| form.chars().count() >= SHORTEST);
-        let mut found = places(text, &forms, true);
+        let mut found = places(text, &forms, is_cut);
         found.sort_by_key(|place| place.start);
         let mut concealed = String::with_capacity(text.len());
         let mut written = 0;

@@ -23,6 +23,7 @@ mod blocked;
 mod changed_sealing;
 mod costs;
 mod forgotten_keys;
+mod kept_headers;
 mod missing_key;
 mod missing_lane;
 mod outcomes;

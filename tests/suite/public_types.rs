@@ -9,8 +9,8 @@ use std::path::Path;
 use integration_client::config::*;
 use integration_client::console::{Access, Console, ConsoleBuilder};
 use integration_client::dead_letter::{
-    AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
-    TracingSink,
+    AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, KeptHeaders, LetterRequest, MemorySink, Phase,
+    ReadError, Reason, TracingSink,
 };
 use integration_client::events::{Event, EventKind, Events, LimitOf};
 use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, Serving};
@@ -61,7 +61,7 @@ fn public_types_can_be_shared_and_printed() {
         LaneState, LaneSort, LaneQuery, LanePage, LaneSummary, SourceKind, SourceStatus,
     );
     all_shareable!(
-        AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
+        AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, KeptHeaders, LetterRequest, MemorySink, Phase, ReadError, Reason,
         TracingSink, Event, EventKind, Events, LimitOf, Kind, Metric, Clock, Store,
         Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Line, MessageRef, Numbers, Outbox,
         Queue, Receipt, Redriven, Reply, Status, UntakenReplies, WorkerStatus,

@@ -120,5 +120,5 @@ fn kept(response: &KeptResponse) -> Value {
         Ok(text) => ("body", text.to_owned()),
         Err(_) => ("body_base64", STANDARD.encode(response.body())),
     };
-    json!({"content_type": response.content_type(), name: body})
+    json!({"content_type": response.content_type(), "headers": response.headers(), name: body})
 }

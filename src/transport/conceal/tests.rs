@@ -9,7 +9,7 @@ use crate::route::Secrets;
 use crate::transport::target;
 
 fn concealed(scheme: &AuthScheme, secret: &str, text: &str) -> String {
-    Authorization::new(scheme, Arc::new(SecretString::from(secret)), Time::MAX).conceal(scheme, text)
+    Authorization::new(scheme, Arc::new(SecretString::from(secret)), Time::MAX).conceal(scheme, text, true, "")
 }
 
 #[test]
@@ -42,6 +42,14 @@ fn each_part_of_a_basic_credential_is_concealed() {
 }
 
 #[test]
+fn user_in_the_url_of_the_request_stays() {
+    let known = Authorization::new(&AuthScheme::Basic, Arc::new(SecretString::from("AC123456:password")), Time::MAX);
+    let shown = |url: &str| known.conceal(&AuthScheme::Basic, "/AC123456/calls/7?p=password&e=pass", false, url);
+    assert_eq!(shown("https://v.example/AC123456/calls"), "/AC123456/calls/7?p=***&e=pass");
+    assert_eq!(shown("https://v.example/calls"), "/***/calls/7?p=***&e=pass");
+}
+
+#[test]
 fn cut_secret_leaves_no_part() {
     let whole = "no such key: \\u0073upersecret";
     for length in 14..=whole.len() {
@@ -71,8 +79,8 @@ fn secrets_of_headers_are_concealed() {
     for credential in [None, Some(Arc::new(SecretString::from("first-secret")))] {
         let is_alone = credential.is_none();
         let secrets = Secrets { credential, headers: vec![second.clone()] };
-        let shown = Authorization::new(&AuthScheme::Bearer, secrets, Time::MAX)
-            .conceal(&AuthScheme::Bearer, "first-secret and second%2Fsecret");
+        let known = Authorization::new(&AuthScheme::Bearer, secrets, Time::MAX);
+        let shown = known.conceal(&AuthScheme::Bearer, "first-secret and second%2Fsecret", true, "");
         assert_eq!(shown, if is_alone { "first-secret and ***" } else { "*** and ***" });
     }
 }

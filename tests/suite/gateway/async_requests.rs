@@ -81,6 +81,8 @@ async fn asynchronous_request_is_sent_once() {
     let said = until_ended(&serving, &receipt).await;
     assert_eq!((&said["state"], &said["status"]), (&"delivered".into(), &201.into()), "{said}");
     assert_eq!(said["response"]["body"], "{\"id\":7}");
+    let content_type = serde_json::json!(["content-type", "application/json"]);
+    assert!(said["response"]["headers"].as_array().unwrap().contains(&content_type), "{said}");
     assert_eq!((vendor.arrivals().len(), &*vendor.arrivals()[0].key), (1, "the-vendors-secret"));
     let late = send_raw(&serving, &get(&receipt, TOKEN).replacen("GET", "DELETE", 1)).await;
     assert_eq!(late.status, 409, "{}", late.body);
