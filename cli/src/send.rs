@@ -349,9 +349,8 @@ impl Args {
                 Status::Delivered { status, attempts, response, .. } => {
                     client.shutdown(Duration::from_secs(1)).await;
                     let body = response.as_ref().map(|kept| kept.body().to_vec()).unwrap_or_default();
-                    let content_type = response.as_ref().and_then(|kept| kept.content_type());
-                    let headers = content_type.map(|value| ("content-type".to_owned(), value.to_owned()));
-                    let headers = headers.into_iter().collect();
+                    let headers = response.iter().flat_map(|kept| kept.headers().iter());
+                    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                     let credential = self.credential(&client);
                     let (waited, given_up) = (None, None);
                     return Ok(End::Answered(Answer { status, headers, body, attempts, waited, given_up, credential }));

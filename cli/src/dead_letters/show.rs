@@ -103,6 +103,9 @@ pub(super) async fn show(selected: &Selected, id: &str, json: bool, out: &mut dy
     for attempt in &letter.attempts {
         let took = span(std::time::Duration::from_millis(attempt.took_ms));
         writeln!(out, "{:.0}  {}, after {took}", attempt.at, result(attempt))?;
+        for (name, value) in attempt.headers.iter() {
+            writeln!(out, "    {name}: {value}")?;
+        }
         for line in attempt.answer.iter().flat_map(|answer| answer.lines()) {
             writeln!(out, "    {line}")?;
         }

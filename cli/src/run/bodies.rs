@@ -1,8 +1,9 @@
-//! The bodies of responses in result lines.
+//! The bodies and headers of responses in result lines.
 
+use integration_client::dead_letter::KeptHeaders;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A line with the vendor's response.
 #[derive(Serialize)]
@@ -19,6 +20,25 @@ pub(super) fn with_body(mut about: Value, body: Option<&[u8]>) -> String {
     }
     // Serializing cannot fail, because all keys are strings.
     serde_json::to_string(&WithBody { about, body: body.map(shown) }).unwrap_or_default()
+}
+
+/// The headers of a response as an object. The values of one name are joined as HTTP allows (RFC 9110, section 5.3).
+pub(super) fn headers(kept: &KeptHeaders) -> Value {
+    let mut object = Map::new();
+    for (name, value) in kept.iter() {
+        match object.get_mut(name) {
+            Some(Value::String(before)) => before.extend([", ", value]),
+            _ => {
+                object.insert(name.to_owned(), value.into());
+            }
+        }
+    }
+    object.into()
+}
+
+/// The bytes of the headers.
+pub(super) fn bytes_of(kept: &KeptHeaders) -> usize {
+    kept.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 /// A response's body as JSON in one line: JSON is kept as the vendor wrote it, other text becomes a string, an empty
@@ -69,6 +89,13 @@ mod tests {
             assert_eq!(shown(body.as_bytes()).get(), expected, "{body}");
         }
         assert_eq!(shown(&[0xff, 0xfe]).get(), r#"{"bytes":2}"#);
+    }
+
+    #[test]
+    fn values_of_one_header_are_joined() {
+        let kept = r#"[["link","</a>"],["etag","7"],["link","</b>"]]"#;
+        let kept: KeptHeaders = serde_json::from_str(kept).unwrap();
+        assert_eq!(headers(&kept), json!({ "link": "</a>, </b>", "etag": "7" }));
     }
 
     #[test]

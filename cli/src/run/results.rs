@@ -15,7 +15,7 @@ use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, 
 use integration_client::{Priority, Request};
 use serde_json::json;
 
-use super::bodies::with_body;
+use super::bodies::{bytes_of, headers, with_body};
 use super::keys::PausedLanes;
 use super::result_lines::{Lines, Out, Queued, broken, sync};
 use crate::output::Failure;
@@ -249,7 +249,10 @@ impl Results {
             after = Some(last.number);
             for ended in &page {
                 let (kind, bytes) = match &ended.status {
-                    Status::Delivered { response, .. } => (DONE, response.as_ref().map_or(0, |kept| kept.body().len())),
+                    Status::Delivered { response, .. } => {
+                        let bytes = response.as_ref().map(|kept| kept.body().len() + bytes_of(kept.headers()));
+                        (DONE, bytes.unwrap_or(0))
+                    }
                     _ => (OTHER, 0),
                 };
                 if self.state().has(ended.number, kind) {
@@ -362,7 +365,11 @@ fn known_to_the_store(ended: &Ended) -> String {
     let Ended { number, id, status, .. } = ended;
     match status {
         Status::Delivered { status, attempts, response, .. } => {
-            let about = json!({ "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts });
+            let mut about =
+                json!({ "line": number, "id": id, "outcome": "done", "status": status, "attempts": attempts });
+            if let Some(kept) = response {
+                about["headers"] = headers(kept.headers());
+            }
             with_body(about, response.as_ref().map(|kept| &kept.body()[..]))
         }
         Status::Dead { reason, .. } => {
@@ -382,13 +389,15 @@ impl ResponseHandler for Results {
                 let mut about = json!({
                     "line": number, "id": answer.id, "tenant": answer.tenant, "vendor": answer.vendor, "outcome": "done",
                     "status": answer.status.as_u16(), "attempts": answer.attempts,
+                    "headers": headers(&answer.kept_headers),
                 });
                 if !answer.body_is_whole {
                     about["error"] = "the response's body broke off, or is too large (max_response_bytes)".into();
                 }
                 with_body(about, answer.body_is_whole.then_some(&answer.body[..]))
             };
-            Ok(self.write(number, DONE, answer.body.len(), line).await?)
+            let bytes = answer.body.len() + bytes_of(&answer.kept_headers);
+            Ok(self.write(number, DONE, bytes, line).await?)
         })
     }
 
@@ -403,6 +412,7 @@ impl ResponseHandler for Results {
                     "reason": letter.reason.as_str(), "status": last.and_then(|last| last.status),
                     "attempts": letter.attempts.len(), "error": last.and_then(|last| last.error.clone()),
                     "answer": last.and_then(|last| last.answer.clone()),
+                    "headers": last.map(|last| headers(&last.headers)),
                 })
                 .to_string()
             };

@@ -20,7 +20,7 @@ pub(super) enum End {
     Unanswered(Unanswered),
 }
 
-/// A response. That of a job has only the header `content-type`, because the store keeps no other.
+/// A response. That of a job has only the headers that the store keeps.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,

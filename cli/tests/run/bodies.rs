@@ -1,4 +1,4 @@
-//! The bodies of responses in the results of a run.
+//! The bodies and headers of responses in the results of a run.
 
 use integration_client::testing::{Fault, Reply, When};
 
@@ -14,6 +14,18 @@ async fn json_response_is_written_as_sent() {
     let results = fs::read_to_string(place.path("results.jsonl")).unwrap();
     let body = r#""body":{"id":12345678901234567890123,"price":1.10,"tag":"a b","tag":"c"}"#;
     assert!(results.contains(body) && results.lines().count() == 1, "{results}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_say_where_responses_point() {
+    let vendor = FakeVendor::builder().fault(When::path("/jobs/1"), Fault::Status(303));
+    let place = RunFolder::new(vendor.fault(When::path("/jobs/2"), Fault::Status(302))).await;
+    place.jobs("jobs.jsonl", 1..=2);
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1, 0, 1], 1), "{}", ran.err);
+    let results = place.results("results.jsonl");
+    assert_eq!((lines_of(&results, "done"), lines_of(&results, "dead")), (vec![1], vec![2]));
+    assert!(results.iter().all(|result| result["headers"]["location"] == "/"), "{results:?}");
 }
 
 /// An empty body would pass for the vendor's.

@@ -132,8 +132,9 @@ async fn redirect_is_found_with_and_without_store() {
     for store in stores {
         let ran = send(&place, &[&["/moved", "-d", "{}"], store].concat()).await;
         assert!(ran.code == 1 && ran.err.contains("; redirects are not followed: look"), "{} {}", ran.code, ran.err);
-        let ran = send(&place, &[&["/made", "-d", "{}"], store].concat()).await;
+        let ran = send(&place, &[&["/made", "-d", "{}", "-i"], store].concat()).await;
         assert!(ran.code == 0 && !ran.err.contains("error"), "{store:?}: {} {}", ran.code, ran.err);
+        assert!(ran.out.contains("\nlocation: /\n"), "{store:?}: {}", ran.out);
     }
 }
 
