@@ -84,12 +84,11 @@ impl Changes {
                 let pause = Begun { holder, paused, until: end };
                 self.shortened.push(Shortened { pause, known: row.until + SLOW });
             }
+            // The row keeps its end. Otherwise a pause that was read from it, and ends when the row does, would become
+            // longer with each process.
             (Some(row), Some(until)) if until <= row.until => {
-                // The row keeps its end. Otherwise a pause that was read from it, and ends when the row does, would become
-                // longer with each process.
-                if until > now + LEAST && now.since(row.at) >= AGAIN {
-                    self.begun.push(Begun { holder, paused, until: row.until });
-                }
+                let is_due = until > now + LEAST && now.since(row.at) >= AGAIN;
+                self.begun.extend(is_due.then_some(Begun { holder, paused, until: row.until }));
             }
             (_, Some(until)) if until > now + LEAST => self.begun.push(Begun { holder, paused, until: end }),
             _ => {}

@@ -53,7 +53,7 @@ async fn redirect_delivers_only_what_was_processed() {
         let request = Request::post("v", "/a").body("content");
         let sending = Sending { request, ..job(1, StallingRecords::new(Duration::ZERO, &[])) };
         let is_expected = match send_stored(client.core(), sending, None).await {
-            ClaimEnd::Delivered(response) => is_delivered && response.status().as_u16() == status,
+            ClaimEnd::Delivered(answer) => is_delivered && answer.0.status().as_u16() == status,
             ClaimEnd::Dead(letter) => !is_delivered && letter.reason == Reason::Rejected,
             _ => false,
         };
