@@ -47,7 +47,7 @@
 //! | a tenant is removed, or a vendor with its tenants | new requests are refused; waiting requests are still sent, with the last figures, or refused ([`on_remove`](crate::IntegrationClientBuilder::on_remove)) |
 //! | a vendor is removed that a tenant still uses | the new configuration is refused, like any other contradiction |
 //! | another `credential`, or other `secret_headers` | the next exchange uses the new one, also for requests that the vendor refused with the old one |
-//! | the secret behind a reference | it is read again after 60 s, or after a 401 |
+//! | the secret behind a reference | it is read again after 60 s, or at once after a 401: once a minute while it stays the same |
 //! | a secret's variable or file is missing or empty | once the value that was read before is 60 s old, requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential) and are not sent |
 //! | the PEM file of a client certificate or an authority is replaced | new connections use it within a minute, or within a second after an exchange failed; until it can be read as a whole, the earlier one stays in use |
 //! | a file is missing, unreadable, empty, incomplete or invalid | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::LiveConfig::problem) says so for as long as the problem lasts |

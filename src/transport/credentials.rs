@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use hashbrown::DefaultHashBuilder;
 use moka::future::Cache;
 use moka::ops::compute::Op;
+use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
 
 use super::Transport;
@@ -19,12 +20,11 @@ use super::oauth::Tokens;
 use super::resolutions::{Resolutions, Resolved, in_words};
 use super::secret_sources::{CredentialResolver, FILES_AT_ONCE, Secret, Token, TokenSource, call, read_file};
 use super::tokens::{NoToken, OAuthSecrets, TokenKeeper, TokenView};
-use crate::BoxError;
-use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::config::{AuthScheme, CredentialRef, OAuth, SecretHeader, Tenant};
 use crate::error::{Error, ErrorKind};
 use crate::route::{Authorization, Route, Secrets};
+use crate::{BoxError, BoxFuture};
 
 /// How long a resolved reference is used before it is read again.
 const TTL: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ pub struct Credentials {
     resolvers: HashMap<String, Arc<dyn CredentialResolver>>,
     sources: HashMap<String, Arc<dyn TokenSource>>,
     secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
-    /// The secrets that vendors refused last: only the first of a hundred refusals of one secret has an effect.
+    /// The secrets that vendors refused last, for a minute: only the first of a hundred refusals has an effect.
     refused: Cache<CredentialRef, Secret, DefaultHashBuilder>,
     /// The references that are being resolved.
     reading: Resolutions<CredentialRef, Secret>,
@@ -326,12 +326,10 @@ impl Credentials {
             None => false,
         };
         let stated: Vec<&SecretHeader> = route.all_secret_headers().collect();
-        for header in stated {
-            let known = stale.headers.iter().find(|(name, _)| *name == header.name);
-            let Some((_, secret)) = known else { continue };
+        for SecretHeader { name, secret: reference } in stated {
+            let Some((_, secret)) = stale.headers.iter().find(|(known, _)| known == name) else { continue };
             route.forget_authorization(secret);
-            self.outdate(&header.secret, secret).await;
-            is_replaced = true;
+            is_replaced |= self.outdate(reference, secret).await;
         }
         is_replaced
     }
@@ -356,15 +354,20 @@ impl Credentials {
         } else if route.oauth.is_some() {
             return self.oauth.refused(route, stale);
         } else if let Some(reference) = &route.credential {
-            self.outdate(reference, stale).await;
+            return self.outdate(reference, stale).await;
         }
         true
     }
 
-    /// Forgets `stale`, to which `reference` led.
-    async fn outdate(&self, reference: &CredentialRef, stale: &Secret) {
+    /// Forgets `stale`, to which `reference` led, as [`invalidate`](Self::invalidate) does. A secret that was read again after
+    /// a refusal and is the same stays: a tenant that is refused for another reason must not make all others wait for it.
+    async fn outdate(&self, reference: &CredentialRef, stale: &Secret) -> bool {
+        let is_stale = |other: &Secret| other.expose_secret() == stale.expose_secret();
         let last = self.refused.get(reference).await;
-        let is_first = last.is_none_or(|last| !Arc::ptr_eq(&last, stale));
+        let is_first = last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, stale));
+        if is_first && last.as_ref().is_some_and(is_stale) {
+            return !self.secrets.get(reference).await.as_ref().is_some_and(is_stale);
+        }
         if is_first {
             self.refused.insert(reference.clone(), stale.clone()).await;
         }
@@ -379,6 +382,7 @@ impl Credentials {
         if is_first && !matches!(reference, CredentialRef::File(_)) {
             self.reading.outdate(reference);
         }
+        true
     }
 
     /// A future that resolves a reference, without the cache.

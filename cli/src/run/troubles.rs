@@ -11,9 +11,9 @@ use integration_client::{ErrorKind, IntegrationClient};
 use super::keys::{KeyFault, Lane, PausedLane, PausedLanes, credential, redrive};
 use super::results::Results;
 
-/// After this many 401 responses in a row, each after the credential was read again, the lane is paused: the vendor
-/// does not accept the key. More requests could look like an attack to the vendor, and would make dead letters of valid
-/// jobs.
+/// After this many 401 responses in a row, the first of which had the credential read again, the lane is paused: the
+/// vendor does not accept the key. More requests could look like an attack to the vendor, and would make dead letters of
+/// valid jobs.
 const REFUSED_KEYS: u32 = 10;
 
 /// Lanes that the last message names.

@@ -18,7 +18,7 @@ async fn refused_key_stops_its_tenant_alone() {
     let ran = place.run(&["jobs.jsonl"]).await;
     let [done, refused, dead] = ran.figures();
     assert_eq!((done, refused, ran.code), (20, 0, 2), "{}", ran.err);
-    assert!((10..=60).contains(&dead), "those that were under way beside the tenth: {}", ran.err);
+    assert!((10..=120).contains(&dead), "those that were under way beside the tenth: {}", ran.err);
     assert!(ran.err.contains("acme at v: the key is refused with 401"), "{}", ran.err);
     assert!(ran.err.contains("is env:IC_RUN_KEY right?"), "{}", ran.err);
     // No letter of another reason is sent again: the vendor may have acted on it.
@@ -29,8 +29,8 @@ async fn refused_key_stops_its_tenant_alone() {
     assert!(ran.err.contains(said) && ran.err.contains(" --store jobs.jsonl.sqlite\n"), "{}", ran.err);
     assert!(!ran.err.contains("operator"), "the run paused it: {}", ran.err);
     assert!(began.elapsed() < Duration::from_secs(20), "{}", ran.err);
-    // Each of these jobs was sent twice: with the cached secret, and again with the secret read anew.
-    assert!(place.vendor.summary().arrived <= 20 + 2 * 60, "{:?}", place.vendor.summary());
+    // The first of these jobs were sent twice: with the cached secret, and again with the secret read anew.
+    assert!(place.vendor.summary().arrived <= 20 + 120, "{:?}", place.vendor.summary());
 }
 
 /// All jobs were under way when the key was found to be refused.

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 
 use super::*;
 use crate::BoxError;
-use crate::config::CredentialRef;
+use crate::config::{CredentialRef, SecretHeader};
 
 fn tenant_with(credential: CredentialRef) -> Arc<Route> {
     let tenant = Tenant::clone(&tenant(vendor(AuthScheme::Bearer)));
@@ -44,6 +44,31 @@ async fn call_from_before_a_refusal_is_not_waited_for() {
     let found = [&refused, &before, &first, &second].map(|secret| secret.expose_secret());
     assert_eq!(found, ["key-0", "key-1", "key-2", "key-2"], "a second refusal of the same secret changes nothing");
     assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
+
+/// The tenant's own key is revoked, and all secrets stay the same. Only the first refusal has them read again.
+#[tokio::test(start_paused = true)]
+async fn secret_that_stays_the_same_is_kept_when_refused() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let resolver = move |key: String| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, BoxError>(SecretString::from(key)) }
+    };
+    let credentials = Credentials::new().resolver("vault", resolver);
+    let vault = |key: &str| CredentialRef::Resolver { resolver: "vault".into(), key: key.into() };
+    let header = SecretHeader { name: http::HeaderName::from_static("x-app-key"), secret: vault("app") };
+    let vendor = Vendor { secret_headers: vec![header], ..vendor(AuthScheme::Bearer) };
+    let tenant = Route::alone(Tenant { credential: Some(vault("own")), ..Tenant::clone(&tenant(vendor)) });
+    let refused = credentials.secrets(&tenant).await.unwrap().unwrap();
+    // Of two requests that were under way with these, each is sent again.
+    assert!(credentials.invalidate_all(&tenant, &refused).await);
+    assert!(credentials.invalidate_all(&tenant, &refused).await);
+    for _ in 0..3 {
+        let again = credentials.secrets(&tenant).await.unwrap().unwrap();
+        assert!(!credentials.invalidate_all(&tenant, &again).await, "the next request gets the same");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 4, "each secret is read twice");
 }
 
 /// To open a named pipe without a writer takes for ever, like a file on a mount that does not answer.

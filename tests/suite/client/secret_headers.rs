@@ -1,7 +1,9 @@
 //! Headers with secrets beside the credential.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
+use integration_client::BoxError;
 use integration_client::testing::literal;
 use integration_client::transport::SecretString;
 
@@ -81,4 +83,38 @@ async fn refused_secret_header_is_read_again() {
     let client = builder.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
     assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().status(), 200);
     assert_eq!(second(&transport), [["second-0"], ["second-1"]]);
+}
+
+/// The own key of `a` is revoked. `b` needs the same second key, and the vault is away for a moment.
+#[tokio::test(start_paused = true)]
+async fn revoked_key_of_one_tenant_leaves_the_second_key_of_all() {
+    let transport = FakeTransport::new(|call| match call.header("authorization") {
+        Some("Bearer a") => FakeAnswer::status(401),
+        _ => FakeAnswer::status(200),
+    });
+    let is_away = Arc::new(AtomicBool::new(false));
+    let vault = is_away.clone();
+    let resolver = move |key: String| {
+        let is_away = vault.load(SeqCst);
+        async move {
+            match is_away {
+                true => Err(BoxError::from("the vault is away")),
+                false => Ok(SecretString::from(key)),
+            }
+        }
+    };
+    let builder = two_keys(&transport, "bearer", "keys:second").credential_resolver("keys", resolver);
+    let tenants = ["a", "b"].map(|id| TenantEntry::new(id, "v").credential(format!("keys:{id}")));
+    let client = tenants.into_iter().fold(builder, IntegrationClientBuilder::tenant).build().await.unwrap();
+    let send = async |tenant: &'static str| {
+        let before = transport.calls().len();
+        let status = client.send(tenant, Priority::High, get("/x")).await.unwrap().status().as_u16();
+        (status, transport.calls().len() - before)
+    };
+    assert_eq!((send("b").await, send("a").await), ((200, 1), (401, 2)), "all secrets of `a` are read again");
+    assert_eq!(send("a").await, (401, 1), "they are the same");
+    is_away.store(true, SeqCst);
+    // A route keeps its secrets for a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((send("a").await, send("b").await), ((401, 1), (200, 1)));
 }
