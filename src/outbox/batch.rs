@@ -301,6 +301,12 @@ fn id(run: &[u8], number: u64) -> Id {
     Builder::from_custom_bytes(bytes).into_uuid()
 }
 
+/// Whether a job is a request of a batch, which does not deduplicate by idempotency key.
+pub(super) fn is_of_batch(id: &Id) -> bool {
+    // Other jobs have ids of version 7.
+    id.get_version_num() == 8
+}
+
 fn number(id: &Id) -> u64 {
     id.as_u64_pair().1 & MAX_NUMBER
 }

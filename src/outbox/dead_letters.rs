@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::batch::is_of_batch;
 use super::sealing::{self, KeptLetter};
 use super::stored::Stored;
 use super::{Outbox, OutboxState};
@@ -248,10 +249,10 @@ impl DeadLetters {
     }
 
     /// The idempotency key of a letter's request, in the forms in which the store keeps keys. `None` if it has no key, or
-    /// its request was not kept or cannot be read.
+    /// is of a batch, or its request was not kept or cannot be read.
     async fn key_of(&self, id: Id, letter: &DeadLetter) -> Result<Option<RequestKey>, Error> {
         // The request may be large, so it is not read in vain.
-        if letter.idempotency_key.is_none() {
+        if letter.idempotency_key.is_none() || is_of_batch(&id) {
             return Ok(None);
         }
         let store = &self.outbox.store;

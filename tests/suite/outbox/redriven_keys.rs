@@ -1,4 +1,4 @@
-//! Dead letters whose idempotency keys were purged a day after they were accepted.
+//! Idempotency keys of dead letters that are sent again: purged a day after they were accepted, or shared in a batch.
 
 use std::path::Path;
 
@@ -54,4 +54,30 @@ async fn letter_is_not_redriven_beside_a_later_request_with_its_key() {
     assert!(later.cancel().await.unwrap());
     purge_keys(&path).await;
     assert!(letters.redrive(&id).await.unwrap(), "the key is free");
+}
+
+/// A batch does not compare keys, so its letters take none.
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_of_a_batch_may_share_a_key() {
+    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let mut batch = working.outbox().batch("orders").await.unwrap();
+    let orders: Vec<_> = (0..2).map(|number| batch.check(number, "acme", Priority::Normal, order()).unwrap()).collect();
+    batch.accept(orders, "2").await.unwrap();
+    for _ in 0..1_000 {
+        if !batch.goes_on().await.unwrap() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(batch.counts().await.unwrap().dead, 2);
+    drop(batch);
+    assert!(working.shutdown(Duration::from_secs(5)).await);
+
+    let client = client(&vendor, &store, RETRY).build().await.unwrap();
+    let all = client.outbox().dead_letters().unwrap().redrive_all(10).await.unwrap();
+    assert_eq!((all.jobs, all.unsendable), (2, 0));
+    let other = client.outbox().enqueue("acme", Priority::Normal, order()).await.unwrap();
+    assert!(!other.was_accepted_before(), "a request of another origin");
 }
