@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// The most entries in a pool: more would enlarge the stored value without a benefit.
 const ENTRIES: usize = 64;
+/// How many entries are left at most when a pool with more than [`ENTRIES`] has been compacted. The margin lets most calls
+/// leave the entries as they are: in a store without a clock, each merged entry gets a little later for all processes.
+const COMPACTED: usize = 48;
 
 /// Entries of (time from which the units are free, units), soonest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +89,12 @@ impl Pool {
         self.0.sort_unstable();
     }
 
-    /// Merges the entries that are free at `now`, then the closest neighbours until at most [`ENTRIES`] are left.
+    /// Merges the entries that are free at `now`. If more than [`ENTRIES`] are left, merges those that are not free yet
+    /// and whose times lie in the same cell of a grid, towards the latest of them. The cells are the shortest powers of
+    /// two, in microseconds, that leave at most [`COMPACTED`] entries: about a twentieth of the pool's span at most.
+    ///
+    /// A cell of the next size consists of two cells whole, so a unit stays in its cell and is late by less than one,
+    /// however often the pool is compacted. Without cells, the units of one entry could be moved on with each new one.
     pub(crate) fn compact(&mut self, now: u64) {
         let free = self.until(now);
         let past = self.0.partition_point(|(at, _)| *at <= now);
@@ -94,27 +102,19 @@ impl Pool {
             let last = self.0.drain(..past).next_back().map_or(now, |(at, _)| at);
             self.0.insert(0, (last, free));
         }
-        while self.0.len() > ENTRIES {
-            self.merge(self.closest());
-        }
-    }
-
-    /// The index of the entry that lies closest to the next one.
-    fn closest(&self) -> usize {
-        let gaps = self.0.iter().zip(self.0.iter().skip(1));
-        let gaps = gaps.map(|((a, _), (b, _))| b.saturating_sub(*a));
-        gaps.enumerate().min_by_key(|(_, gap)| *gap).map_or(0, |(place, _)| place)
-    }
-
-    /// Merges an entry into the next one. Its units become free later by that, never earlier.
-    fn merge(&mut self, place: usize) {
-        if self.0.len() <= place.saturating_add(1) {
+        if self.0.len() <= ENTRIES {
             return;
         }
-        let (_, units) = self.0.remove(place);
-        if let Some((_, there)) = self.0.get_mut(place) {
-            *there = there.saturating_add(units);
-        }
+        let share = |bits: u32, earlier: u64, later: u64| earlier > now && earlier >> bits == later >> bits;
+        let left = |bits: &u32| self.0.chunk_by(|(a, _), (b, _)| share(*bits, *a, *b)).count();
+        let bits = (0..u64::BITS).find(|bits| left(bits) <= COMPACTED).unwrap_or_default();
+        self.0.dedup_by(|(at, units), (kept, sum)| {
+            let is_same = share(bits, *kept, *at);
+            if is_same {
+                (*kept, *sum) = (*at, sum.saturating_add(*units));
+            }
+            is_same
+        });
     }
 }
 

@@ -20,5 +20,6 @@ mod redis_connection;
 mod saturated;
 mod sights;
 mod simulation;
+mod steady;
 mod without_clock;
 mod world;

@@ -219,6 +219,20 @@ fn outage_takes_no_unused_units() {
     }
 }
 
+/// A unit that is used each minute of a day makes an entry of the pool, and each merged entry is a little later for all.
+#[test]
+fn steady_use_without_clock_leaves_no_unit_late() {
+    let day = Figures { units: 1_440 * 9 / 8, again_us: 86_400 * S, ..FIGURES };
+    let (mut world, mut peers) = (World { dates: true, ..World::new() }, [peer(1), peer(2)]);
+    for minute in 0..2 * 1_440 {
+        let peer = &mut peers[minute % 2];
+        world.now = minute as u64 * 60 * S;
+        assert_eq!(units(&world.call(peer, Line::of(day, 0, 1))), 1, "{minute}");
+        world.now += 5 * S;
+        world.call(peer, Line { returned: vec![(day.again_us - 5 * S, 1)], ..Line::of(day, 0, 0) });
+    }
+}
+
 #[test]
 fn unreadable_text_counts_as_lost() {
     let mut world = World::new();
