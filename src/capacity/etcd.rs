@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use url::Url;
 
 use super::clockless::{Answered, Clockless, Found, Swaps, date};
+use crate::clock::{Clock, Time};
 use crate::error::Error;
 use crate::error::http_client::in_words;
 
@@ -28,6 +30,14 @@ const MAX_BYTES: usize = 16 << 20;
 /// The statuses with which a server refuses a token that it no longer knows: gRPC's `UNAUTHENTICATED`, and what etcd
 /// 3.4 makes of it.
 const NO_TOKEN: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+/// How often the server is asked how large its database is, and the longest wait for the answer.
+const LOOKS: Duration = Duration::from_secs(3_600);
+const LOOK: Duration = Duration::from_millis(250);
+/// The quota of a database, in bytes, unless the server states another. It keeps all versions of a key until it compacts
+/// them, and refuses all writes at the quota.
+const QUOTA: u64 = 2 << 30;
+/// Part of the error that refuses a write at the quota.
+const NO_SPACE: &str = "database space exceeded";
 /// Part of the error that refuses a token if users or roles were changed after it was issued.
 const OLD_TOKEN: &str = "auth store is old";
 
@@ -41,6 +51,9 @@ pub(crate) struct Server {
     prefix: String,
     user: Option<(String, String)>,
     token: Mutex<Option<String>>,
+    clock: Clock,
+    /// When the size of the database is looked at next; `None` once the log has warned of it.
+    next_look: Mutex<Option<Time>>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +74,14 @@ struct Pair {
 struct Txn {
     #[serde(default)]
     succeeded: bool,
+}
+
+/// How large the database is, in bytes. Servers before 3.6 do not state its quota.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    db_size: String,
+    db_size_quota: String,
 }
 
 /// An answer with its date in seconds since 1970.
@@ -115,11 +136,42 @@ impl Server {
             .timeout(WHOLE)
             .build()
             .map_err(|error| format!("no HTTP client can be made: {error}"))?;
-        Ok(Server { http, server, prefix, user, token: Mutex::default() })
+        let next_look = Mutex::new(Some(Time::ZERO));
+        Ok(Server { http, server, prefix, user, token: Mutex::default(), clock: Clock::system(), next_look })
     }
 
     fn key(&self, limit: &str) -> String {
         BASE64_STANDARD.encode(format!("{}/limit/{limit}", self.prefix))
+    }
+
+    fn is_look_due(&self) -> bool {
+        let (now, mut next) = (self.clock.now(), self.next_look.lock());
+        let is_due = next.is_some_and(|at| at <= now);
+        if is_due {
+            *next = Some(now + LOOKS);
+        }
+        is_due
+    }
+
+    /// Warns once if the database is filling up. A user without the right to see its size, and a server that does not
+    /// answer in time, are no reason to fail.
+    async fn look_at_size(&self) {
+        if !self.is_look_due() {
+            return;
+        }
+        let body = json!({});
+        let Ok(Ok(Dated(status, _))) = timeout(LOOK, self.ask::<Status>("/v3/maintenance/status", &body)).await else {
+            return;
+        };
+        if let Some((bytes, quota)) = status.filling() {
+            *self.next_look.lock() = None;
+            tracing::warn!(
+                bytes,
+                quota,
+                "the database of the etcd of shared limits is above half of its quota, at which etcd refuses all \
+                 writes; it needs --auto-compaction-mode=periodic and --auto-compaction-retention=10m"
+            );
+        }
     }
 
     /// Sends a request, with a token if the URL has a user. Logs in again if the server no longer knows the token.
@@ -189,7 +241,17 @@ impl Swaps for Server {
         let same = json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version.unwrap_or("0")});
         let put = json!({"request_put": {"key": key, "value": BASE64_STANDARD.encode(text)}});
         let Dated(txn, _) = self.ask::<Txn>("/v3/kv/txn", &json!({"compare": [same], "success": [put]})).await?;
+        self.look_at_size().await;
         Ok(txn.succeeded)
+    }
+}
+
+impl Status {
+    /// The size and the quota, if the size is above half of the quota.
+    fn filling(&self) -> Option<(u64, u64)> {
+        let bytes = self.db_size.parse::<u64>().ok()?;
+        let quota = self.db_size_quota.parse::<u64>().ok().filter(|quota| *quota > 0).unwrap_or(QUOTA);
+        (bytes > quota / 2).then_some((bytes, quota))
     }
 }
 
@@ -202,6 +264,10 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
         StatusCode::NOT_FOUND => "; is this etcd 3.4 or later, with its JSON gateway on (`--enable-grpc-gateway`)?",
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             "; the user needs to read and write keys with the prefix integration-client/ or that of the URL"
+        }
+        _ if why.contains(NO_SPACE) => {
+            "; its database has reached the quota (NOSPACE): run `etcdctl compact`, `etcdctl defrag` and `etcdctl alarm \
+             disarm`, and start etcd with --auto-compaction-mode=periodic and --auto-compaction-retention=10m"
         }
         _ if why.contains("user name is empty") => "; the server wants a user: etcd://user:password@host:2379",
         _ => "",
