@@ -141,6 +141,25 @@ fn band_is_reported_once_with_its_limit() {
     }
 }
 
+/// Some vendors state the largest number that they can write for "unlimited".
+#[test]
+fn share_of_a_huge_limit_is_exact() {
+    let limit = i64::MAX.unsigned_abs();
+    for mode in [Mode::Bands, Mode::Adaptive] {
+        for (remaining, expected) in [(limit - 1, None), (limit / 2, None), (limit / 5, Some(19))] {
+            let (mut bench, lanes) = tenants(Scope::Tenant, mode);
+            let permit = bench.submit_granted(lanes[0], request_to(COUNTED));
+            let said = Report { limit, ..report_with_left(remaining) };
+            let told = match bench.on_response(permit, Feedback::Passed(Some(said))) {
+                Some(Notice::Slower { remaining_pct, .. }) => Some(remaining_pct),
+                None => None,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(told, expected, "{mode:?}: {remaining}");
+        }
+    }
+}
+
 #[test]
 fn wait_beside_success_is_reported_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);

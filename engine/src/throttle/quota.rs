@@ -255,7 +255,7 @@ impl QuotaTracker {
     /// Slows down by the remaining units alone, whichever client took the others.
     fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let remaining = report.remaining.min(report.limit);
-        let percent = remaining.saturating_mul(100) / report.limit;
+        let percent = report.percent();
         let known = self.told.filter(|told| told.until > now);
         let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
         let band = band(percent, before);
@@ -324,7 +324,7 @@ impl QuotaTracker {
             return None;
         }
         let others = self.others.rate(pace);
-        let percent = remaining.saturating_mul(100) / limit;
+        let percent = report.percent();
         let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
         let share = band(percent, before);
         let (reset, _) = self.until(now, report, pace);

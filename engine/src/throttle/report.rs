@@ -148,7 +148,13 @@ impl Report {
     /// Whether enough units remain that this report, without an earlier one, does not slow the limit down.
     pub(crate) fn is_comfortable(&self, under_way: u32) -> bool {
         let left = self.remaining.saturating_sub(u64::from(under_way));
-        left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0
+        u128::from(left) * 100 > u128::from(self.limit) * 30 || self.limit == 0
+    }
+
+    /// The share of the limit that remains, in percent, rounded down. Vendors state huge figures for "unlimited".
+    pub(super) fn percent(&self) -> u64 {
+        let left = u128::from(self.remaining.min(self.limit)) * 100;
+        u64::try_from(left / u128::from(self.limit.max(1))).unwrap_or(100)
     }
 }
 
