@@ -8,10 +8,11 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
+use super::window_limit::{self, is_special, matching};
 use super::{Outgoing, notices};
 use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
-use crate::config::{self, Limit, LimitKind, Rate, Unit};
+use crate::config::{self, Limit, LimitKind};
 use crate::core::Core;
 use crate::dispatch::PermitGuard;
 use crate::engine::plan::EndpointId;
@@ -264,15 +265,12 @@ impl AnswerReader<'_> {
 
     fn spread_to_group(&self, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
-        let vendor = &self.route.vendor;
-        let endpoint = vendor.endpoints.get(self.endpoint.place());
-        let mut limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
-        let is_known = limits.any(|limit| match (&limit.kind, limit.scope) {
+        let is_known = self.limits().any(|limit| match (&limit.kind, limit.scope) {
             (LimitKind::Rate(_), config::Scope::Account) => scope == Scope::Account,
             (LimitKind::Rate(_), config::Scope::Vendor) => scope == Scope::Vendor,
             _ => false,
         });
-        if is_known || !host_is_the_vendors(&vendor.base_url) {
+        if is_known || !host_is_the_vendors(&self.route.vendor.base_url) {
             return;
         }
         let guessed = || {
@@ -329,36 +327,17 @@ impl AnswerReader<'_> {
         Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
     }
 
-    /// The configured figure for a window that states no limit of its own: that of the only limit of this request whose
-    /// name is part of the window's name, or else of the only one with the window's length. A window without a length
-    /// fits any limit.
+    /// See [`window_limit::configured`].
     fn configured_limit(&self, window: &Window) -> Option<u64> {
+        let name = window.name.as_deref().unwrap_or_default();
+        window_limit::configured(name, window.window, self.limits())
+    }
+
+    /// The limits that requests to this endpoint count in.
+    fn limits(&self) -> impl Iterator<Item = &Limit> {
         let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(self.endpoint.place());
-        let limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
-        let rates: SmallVec<[(&str, &Rate); 4]> = limits
-            .filter_map(|limit| match &limit.kind {
-                LimitKind::Rate(rate) => Some((&*limit.name, rate)),
-                LimitKind::Concurrency { .. } => None,
-            })
-            .collect();
-        let only = |found: &mut dyn Iterator<Item = &(&str, &Rate)>| match (found.next(), found.next()) {
-            (Some((_, rate)), None) => Some(u64::from(rate.limit)),
-            _ => None,
-        };
-        // Headers write hyphens where entries write underscores.
-        let plain = |name: &str| name.to_ascii_lowercase().replace('_', "-");
-        let name = window.name.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let words = plain(&name);
-        let named = |(limit, _): &&(&str, &Rate)| words.contains(&plain(limit));
-        if let Some(limit) = only(&mut rates.iter().filter(named)) {
-            return Some(limit);
-        }
-        if is_special(&name) {
-            return None;
-        }
-        let fits = |(_, rate): &&(&str, &Rate)| window.window.is_none_or(|length| length == rate.window);
-        only(&mut rates.iter().filter(fits))
+        vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits))
     }
 
     /// Reports limits in a response that differ from the vendor's entry.
@@ -388,43 +367,11 @@ impl AnswerReader<'_> {
     }
 }
 
-/// The configured limit that a window of a response is about: the one with the window's name, or else the one with its
-/// length; or the only limit, if the response has a single window. Only limits on requests are compared, and a window
-/// that is named after another unit, such as tokens, says nothing about requests.
-fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<(&'l Limit, &'l Rate, u64)> {
-    let stated = window.limit?;
-    let rates = limits.iter().filter_map(|limit| match &limit.kind {
-        LimitKind::Rate(rate) if rate.unit == Unit::Requests => Some((limit, rate)),
-        _ => None,
-    });
-    let name = window.name.as_deref().unwrap_or("requests");
-    if let Some((limit, rate)) = rates.clone().find(|(limit, _)| limit.name.eq_ignore_ascii_case(name)) {
-        let is_same =
-            window.window.is_none_or(|length| length == rate.window) && (window.name.is_some() || windows == 1);
-        return is_same.then_some((limit, rate, stated));
-    }
-    if is_special(name) {
-        return None;
-    }
-    let is_only = windows == 1 && rates.clone().count() == 1;
-    let mut fitting = rates.filter(|(_, rate)| window.window.map_or(is_only, |length| length == rate.window));
-    match (fitting.next(), fitting.next()) {
-        (Some((limit, rate)), None) => Some((limit, rate, stated)),
-        _ => None,
-    }
-}
-
 /// The remaining units of a limit of which `percent` are used. The vendor rounds the percentage down, so this assumes
 /// one percent more.
 fn left_of(limit: u64, percent: u64) -> u64 {
     let next = percent.saturating_add(1).min(100);
     if percent == 0 { limit } else { limit - limit.saturating_mul(next).div_ceil(100).min(limit) }
-}
-
-/// Whether a window's name is neither a period nor a word for requests, as in `tokens`.
-fn is_special(name: &str) -> bool {
-    let means_requests = name.contains("request") || name.contains("call_count");
-    !name.is_empty() && !means_requests && !signals::is_period(name)
 }
 
 /// Whether the body has a type that may state limits. Bodies of other types do not, or are endless streams.

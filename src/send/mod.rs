@@ -17,7 +17,7 @@
 //! | `attempt.rs`, `attempt_end.rs` | one attempt, in the order of its steps, and how it ended |
 //! | `host_pass.rs`, `stored_permit.rs`, `exchange_record.rs` | waits before an exchange: for a host that failed, and for the record of a stored job's exchange |
 //! | `classify.rs` | decides what an exchange means for the request: return it, repeat it and after which backoff, give up |
-//! | `feedback.rs` | decides what it means for the limits: which pause, also for a refusal that states no wait, and what was reported |
+//! | `feedback.rs`, `window_limit.rs` | decide what it means for the limits: which pause, also for a refusal that states no wait, and what was reported, of which limit |
 //! | `response.rs` | what the caller gets: the response, which holds the permit until its body has been read |
 //! | `letter.rs`, `kept_headers.rs`, `history.rs`, `unfit.rs` | dead letters; the headers that are kept of a response; the attempts of earlier claims, and for how long a job waits that does not fit the configuration |
 //! | `events.rs`, `notices.rs`, `spans.rs` | report what happens |
@@ -46,6 +46,7 @@ pub(crate) mod response;
 mod spans;
 mod stored_permit;
 pub(crate) mod unfit;
+mod window_limit;
 
 use std::sync::Arc;
 use std::time::Duration;
