@@ -92,8 +92,12 @@ impl Engine {
         }
     }
 
-    /// The limit that a report is about; `None` if the configuration does not know it.
+    /// The rate that a report is about; `None` if the configuration does not know it. Of configured slots our own count
+    /// decides, so no report is about them.
     pub(super) fn limit_of(&self, origin: &Origin, report: &Report) -> Option<Target> {
+        if report.about.is_parallel {
+            return None;
+        }
         let mut rates = self.rates_of(origin);
         let is_called =
             |target: &Target| self.cell_at(origin, *target).is_some_and(|cell| cell.is_called(&report.about));

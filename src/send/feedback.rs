@@ -291,8 +291,10 @@ impl AnswerReader<'_> {
         }
         self.compare_limits(signals);
         let full = self.route.vendor.dialect.reset_means() == ResetMeans::Full;
-        let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
-        reports.extend(windows.take(MAX_REPORTS));
+        let counts_slots = || self.limits().any(|limit| matches!(limit.kind, LimitKind::Concurrency { .. }));
+        // Our own count of slots is exact. A response counts requests as under way that have been answered since.
+        let windows = signals.windows.iter().filter(|window| !window.is_parallel || !counts_slots());
+        reports.extend(windows.filter_map(|window| self.report(window, full)).take(MAX_REPORTS));
         // The products of two u64 fit into a u128.
         let left = |report: &Report| (u128::from(report.remaining) << 64) / u128::from(report.limit.max(1));
         reports.sort_by_key(|report| (left(report), Reverse(report.reset_ns)));
@@ -323,14 +325,16 @@ impl AnswerReader<'_> {
             reset = reset.map(|reset| reset / u32::try_from(limit).unwrap_or(u32::MAX).max(1));
         }
         let name = window.name.as_deref().unwrap_or_default();
-        let about = About { name: Label::of(name), is_special: is_special(name), window_ns: window.window.map(nanos) };
+        let (is_special, window_ns) = (is_special(name), window.window.map(nanos));
+        let about = About { name: Label::of(name), is_special, window_ns, is_parallel: window.is_parallel };
         Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
     }
 
-    /// See [`window_limit::configured`].
+    /// See [`window_limit::configured`]. A limit of requests at once has no rate's figure.
     fn configured_limit(&self, window: &Window) -> Option<u64> {
         let name = window.name.as_deref().unwrap_or_default();
-        window_limit::configured(name, window.window, self.limits())
+        let of_rates = || window_limit::configured(name, window.window, self.limits());
+        (!window.is_parallel).then(of_rates).flatten()
     }
 
     /// The limits that requests to this endpoint count in.

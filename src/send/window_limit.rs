@@ -47,7 +47,7 @@ fn plain(name: &str) -> String {
 /// length; or the only limit, if the response has a single window. Only limits on requests are compared, and a window
 /// that is named after another unit, such as tokens, says nothing about requests.
 pub(super) fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<(&'l Limit, &'l Rate, u64)> {
-    let stated = window.limit?;
+    let stated = window.limit.filter(|_| !window.is_parallel)?;
     let rates = limits.iter().filter_map(|limit| match &limit.kind {
         LimitKind::Rate(rate) if rate.unit == Unit::Requests => Some((limit, rate)),
         _ => None,

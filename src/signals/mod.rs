@@ -91,6 +91,7 @@ pub fn read(
     }
     for window in signals.windows.iter_mut() {
         window.derive();
+        window.is_parallel |= window.window.is_none() && window.name.as_deref().is_some_and(word::names_parallel);
     }
     let problem = problem::read(status, headers, body);
     if let Some(problem) = &problem {

@@ -128,6 +128,8 @@ pub struct Window {
     pub(super) overdrawn: bool,
     /// The figures are percentages: the vendor states a share, and not the limit.
     pub(crate) is_share: bool,
+    /// The window is a limit of requests at once.
+    pub(crate) is_parallel: bool,
 }
 
 impl Window {
@@ -161,7 +163,8 @@ impl Window {
         let remaining = same(self.remaining, other.remaining, |a, b| a == b);
         let reset = same(self.reset_in, other.reset_in, |a, b| a.abs_diff(b) <= ROUNDING);
         let length = same(self.window, other.window, |a, b| a == b);
-        limit.or(remaining).is_some() && ![name, limit, remaining, reset, length].contains(&Some(false))
+        let kind = Some(self.is_parallel == other.is_parallel);
+        limit.or(remaining).is_some() && ![name, limit, remaining, reset, length, kind].contains(&Some(false))
     }
 
     /// Fills in figures from `other`. The later of two resets wins, so that a wait is never cut short.
@@ -174,6 +177,7 @@ impl Window {
         self.window = self.window.or(other.window);
         self.overdrawn |= other.overdrawn;
         self.is_share |= other.is_share;
+        self.is_parallel |= other.is_parallel;
     }
 
     /// Remaining count and limit as a fraction between 0 and 1; a limit of 0 counts as 1.
@@ -299,7 +303,8 @@ impl Windows {
     /// The reset of the only window, if the response states nothing else of it.
     pub(super) fn lone_reset(&self) -> Option<Duration> {
         let [window] = &*self.0 else { return None };
-        let lone = Window { name: window.name.clone(), reset_in: window.reset_in, ..Window::default() };
+        let (name, is_parallel) = (window.name.clone(), window.is_parallel);
+        let lone = Window { name, reset_in: window.reset_in, is_parallel, ..Window::default() };
         window.reset_in.filter(|_| *window == lone)
     }
 

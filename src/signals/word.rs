@@ -108,7 +108,12 @@ pub(super) fn is_window(word: &str) -> bool {
 
 /// Whether the word names a concurrency limit.
 pub(super) fn is_parallel(word: &str) -> bool {
-    matches!(word, "concurrency" | "concurrent" | "parallel")
+    ["concurrency", "concurrent", "parallel"].iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Whether a window's name is that of a concurrency limit: `concurrent-requests`.
+pub(super) fn names_parallel(name: &str) -> bool {
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(is_parallel)
 }
 
 /// The length that a period's name states: `daily`, `24hour`, `1m`. `Some(None)` for a period of varying length.

@@ -149,6 +149,23 @@ async fn slot_is_held_until_the_body_arrives() {
     assert_idle(&client);
 }
 
+/// The vendor states that all its slots are in use, as they are while requests wait for one.
+#[tokio::test(start_paused = true)]
+async fn reports_of_slots_stop_no_request() {
+    let transport = FakeTransport::new(|_| {
+        let answer = FakeAnswer::status(200).delay(ms(100)).header("x-concurrency-limit-limit", "10");
+        answer.header("x-concurrency-limit-used", "10")
+    });
+    let client = client(&[("slots", "concurrency = 10"), ("requests", &per_second(1_000, 800))], &transport).await;
+    let began = now();
+    let sends: Vec<_> = (0..100).map(|_| spawn(&client, Priority::High, get("/"))).collect();
+    for send in sends {
+        send.await.unwrap().unwrap();
+    }
+    let took = began.elapsed();
+    assert!((1_000..=1_100).contains(&took.as_millis()), "{took:?}: ten by ten");
+}
+
 #[tokio::test(start_paused = true)]
 async fn large_or_late_body_is_an_error() {
     let transport = FakeTransport::new(|call| match call.path() {

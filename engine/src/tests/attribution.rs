@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::scopes::{COUNTED, FREE, Scope, request_to, tenants};
 use super::*;
+use crate::origin::Target;
 use crate::plan::Counting;
-use crate::throttle::{Mode, Notice, Report, Wait};
+use crate::throttle::{About, Mode, Notice, Report, Wait};
 
 /// A limit that the vendor counts in fixed windows, and of which the client uses all.
 fn fixed_window_limit(name: &str, limit: u32, window_ns: u64) -> LimitSpec {
@@ -46,6 +47,21 @@ fn reset_ends_only_the_window_it_names() {
     }
     let next = bench.now + Duration::from_secs(3_590);
     assert_eq!(bench.serve(next, SECOND / 20).len(), 0, "the hour is used up");
+}
+
+#[test]
+fn report_of_requests_at_once_is_about_no_rate() {
+    let (mut bench, lane) =
+        Bench::with(Plan { has_slots: false, ..plan(vec![fixed_window_limit("concurrency", 100, 60 * SECOND)]) });
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let origin = bench.engine.permits[permit].origin;
+    for name in ["concurrency", "others"] {
+        for (is_parallel, found) in [(false, Some(Target::Own(0))), (true, None)] {
+            let about = About { name: Label::of(name), is_special: true, is_parallel, ..About::default() };
+            let report = Report { about, limit: 100, remaining: 0, reset_ns: None };
+            assert_eq!(bench.engine.limit_of(&origin, &report), found, "{name}");
+        }
+    }
 }
 
 #[test]

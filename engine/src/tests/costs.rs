@@ -143,7 +143,7 @@ fn discovered_limit_counts_in_its_own_unit() {
             let (mut bench, lane) = Bench::with(plan);
             let expensive = Ask { cost: Cost::of([500, 200, 1, 1]), ..ask(Tier::High) };
             let permit = bench.submit_granted(lane, expensive);
-            let about = About { name: Label::of(name), is_special: !name.is_empty(), window_ns: None };
+            let about = About { name: Label::of(name), is_special: !name.is_empty(), ..About::default() };
             let report = Report { about, limit: 300, remaining: 299, reset_ns: Some(60 * SECOND) };
             bench.on_response(permit, Feedback::Passed(Some(report)));
             bench.submit_granted(lane, expensive);
@@ -160,7 +160,7 @@ fn discovered_limit_in_points_holds_what_exceeds_it() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, kinds, ..plan(vec![]) });
     let of_tokens = |tokens: u32| Ask { cost: Cost::of([1, tokens, 1, 1]), ..ask(Tier::High) };
     let permit = bench.submit_granted(lane, of_tokens(500));
-    let about = About { name: Label::of("tokens"), is_special: true, window_ns: None };
+    let about = About { name: Label::of("tokens"), is_special: true, ..About::default() };
     let report = Report { about, limit: 1_000, remaining: 499, reset_ns: Some(60 * SECOND) };
     bench.on_response(permit, Feedback::Passed(Some(report)));
     let (_, until) = bench.submit_waiting(lane, of_tokens(500));

@@ -241,7 +241,7 @@ fn unmentioned_limit_is_forgotten() {
 fn discovered_limits_are_bounded() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     for number in 0..100 {
-        let about = About { name: Label::of(&format!("window {number}")), is_special: true, window_ns: None };
+        let about = About { name: Label::of(&format!("window {number}")), is_special: true, ..About::default() };
         let permit = bench.submit_granted(lane, ask(Tier::High));
         bench.on_response(permit, Feedback::Passed(Some(Report { about, ..report_with_left(1_000_000) })));
         bench.now = bench.now + Duration::from_millis(200);
@@ -268,6 +268,7 @@ fn report_belongs_to_best_fitting_limit() {
         name: Label::of(name),
         is_special,
         window_ns: seconds.map(|seconds| seconds * SECOND),
+        ..About::default()
     };
     use crate::origin::Target::{Own, Shared};
     for (about, limit, found) in [

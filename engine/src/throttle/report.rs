@@ -28,6 +28,8 @@ pub struct About {
     pub is_special: bool,
     /// The window's length, in nanoseconds.
     pub window_ns: Option<u64>,
+    /// Whether the limit is one of requests at once, and no rate.
+    pub is_parallel: bool,
 }
 
 impl About {

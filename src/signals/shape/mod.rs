@@ -320,12 +320,13 @@ impl Group<'_> {
         let [limit, remaining, reset, used, length] = lines;
         let reset_in = |reset: Option<(&[u8], u128)>| reset.and_then(|(text, unit)| moment::reset(text, unit, now));
         let stated = || length.and_then(|(text, unit)| moment::length(text, unit));
+        let is_parallel = self.certainty == Certainty::Parallel;
         // Plain digits: the quick path for nearly all vendors.
         if let [Ok(limit), Ok(remaining), Ok(used)] = [limit, remaining, used].map(amount::plain) {
             let window = stated().or(self.length);
             let overdrawn = false;
             let reset_in = reset_in(reset);
-            let figures = Window { limit, remaining, used, reset_in, ..Window::default() };
+            let figures = Window { limit, remaining, used, reset_in, is_parallel, ..Window::default() };
             return windows.push(Window { name, window, overdrawn, ..figures });
         }
         if let Some((text, _)) = limit.filter(|(text, _)| amount::is_pairs(text)) {
@@ -359,6 +360,7 @@ impl Group<'_> {
             window: stated().or(limit.window).or(remaining.window).or(self.length),
             overdrawn: remaining.is_negative,
             is_share: false,
+            is_parallel,
         });
         windows.bind(&limit.others);
     }

@@ -216,6 +216,27 @@ fn window_under_two_names_is_one() {
 }
 
 #[test]
+fn limit_of_requests_at_once_is_marked() {
+    let slots = [("x-concurrency-limit-limit", "10"), ("x-concurrency-limit-used", "3")];
+    let rate = [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "7")];
+    let cases: [(&[(&str, &str)], &[bool]); 7] = [
+        (&slots, &[true]),
+        (&[("x-concurrency-limit", "3/10")], &[true]),
+        (&[("x-ratelimit-concurrent-limit", "10"), ("x-ratelimit-concurrent-remaining", "7")], &[true]),
+        (&[("ratelimit", "\"concurrent-requests\";r=7")], &[true]),
+        (&[("ratelimit-policy", "\"concurrent\";q=10;w=60")], &[false]),
+        (&rate, &[false]),
+        // Although they agree, they are two limits.
+        (&[rate[0], rate[1], slots[0], slots[1]], &[false, true]),
+    ];
+    for (lines, expected) in cases {
+        let mut found: Vec<bool> = read_as(200, lines).windows.iter().map(|window| window.is_parallel).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{lines:?}");
+    }
+}
+
+#[test]
 fn counts_are_plain_or_absent() {
     for (text, expected) in [
         ("42", Some(42)),

@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
         let report = match self.key.stated {
             StatedHeaders::Windows(reset) => Some(report(limiter.reading(at), at, reset)),
             StatedHeaders::Named(reset) => {
-                let about = About { name: Label::of(OTHER_NAME), is_special: true, window_ns: None };
+                let about = About { name: Label::of(OTHER_NAME), is_special: true, ..About::default() };
                 Some(Report { about, ..report(limiter.reading(at), at, reset) })
             }
             StatedHeaders::Nothing | StatedHeaders::RetryAfter => None,
