@@ -18,6 +18,10 @@ use super::number::{Decimal, MAX_DIGITS, bare, clock, duration, from_nanos, in_w
 /// Vendors really send waits of up to 25 days.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 
+/// A reset that passed longer ago is left out: the server's clocks disagree, or it never renews the reset. Within this time
+/// it may seem past only because resets and dates are whole seconds.
+const JUST_PASSED: Duration = Duration::from_secs(2);
+
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;
 
@@ -81,14 +85,15 @@ impl<'a> Now<'a> {
         from_nanos(u128::try_from(moment.saturating_sub(self.nanos())).unwrap_or(0))
     }
 
-    /// The time until `moment` if it lies within 31 days of now, before or after.
-    fn until_near(&self, moment: i128) -> Option<Duration> {
-        let distance = moment.saturating_sub(self.nanos()).unsigned_abs();
-        (distance <= MAX_WAIT.as_nanos()).then(|| self.until(moment))
+    /// The time until a reset at `moment`: zero if that has just passed, and at most 31 days.
+    fn until_reset(&self, moment: i128) -> Option<Duration> {
+        let from_now = moment.saturating_sub(self.nanos());
+        (-nanos(JUST_PASSED)..=nanos(MAX_WAIT)).contains(&from_now).then(|| self.until(moment))
     }
 
-    /// The time until `number`, as seconds, milliseconds, microseconds or nanoseconds since 1970.
-    fn until_epoch(&self, number: Decimal) -> Option<Duration> {
+    /// The moment that `number` is, as seconds, milliseconds, microseconds or nanoseconds since 1970, if that lies within
+    /// 31 days of now, before or after.
+    fn epoch(&self, number: Decimal) -> Option<i128> {
         if number.is_below(FIRST_MOMENT) && self.is_this_century() {
             return None;
         }
@@ -99,7 +104,8 @@ impl<'a> Now<'a> {
         }
         UNITS.into_iter().find_map(|unit| {
             let moment = i128::try_from(number.nanos(unit)).ok()?;
-            self.until_near(moment)
+            let distance = moment.saturating_sub(self.nanos()).unsigned_abs();
+            (distance <= MAX_WAIT.as_nanos()).then_some(moment)
         })
     }
 
@@ -124,8 +130,8 @@ fn year(nanos: i128) -> i16 {
     Offset::UTC.to_datetime(Timestamp::from_nanosecond(nanos).unwrap_or_default()).year()
 }
 
-/// Parses the reset of a window. A reset is the server's estimate: one that is far away or unclear is ignored, and so
-/// is 0, which servers send as a placeholder.
+/// Parses the reset of a window. A reset is the server's estimate: one that is far away, long past or unclear is ignored,
+/// and so is 0, which servers send as a placeholder.
 ///
 /// `unit` is the unit of a bare number that is no moment, in nanoseconds.
 pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
@@ -135,7 +141,7 @@ pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     }
     match duration(text).or_else(|| clock(text)) {
         Some(wait) => (!wait.is_zero() && wait <= MAX_WAIT).then_some(wait),
-        None => now.until_near(now.date(text)?),
+        None => now.until_reset(now.date(text)?),
     }
 }
 
@@ -144,7 +150,10 @@ pub(super) fn reset_number(number: Decimal, unit: u128, now: &Now) -> Option<Dur
     if wait.is_zero() {
         return None;
     }
-    now.until_epoch(number).or((wait <= MAX_WAIT).then_some(wait))
+    match now.epoch(number) {
+        Some(moment) => now.until_reset(moment),
+        None => (wait <= MAX_WAIT).then_some(wait),
+    }
 }
 
 /// Parses an explicit instruction to wait. `unit` is the unit of a bare number, in nanoseconds. Waits above 31 days are
@@ -180,7 +189,7 @@ fn one_hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
             } else if now.is_long_past(number) {
                 Duration::ZERO
             } else {
-                now.until_epoch(number).unwrap_or(MAX_WAIT)
+                now.epoch(number).map_or(MAX_WAIT, |moment| now.until(moment))
             }
         }
         // Too many digits for a number: an instruction to wait all the same.

@@ -120,7 +120,8 @@ pub struct Window {
     pub remaining: Option<u64>,
     /// Units that were used; may exceed the limit.
     pub used: Option<u64>,
-    /// The time until the window ends or is full again, at most 31 days. Zero if that has just passed.
+    /// The time until the window ends or is full again, at most 31 days. Zero if that passed within the last two seconds;
+    /// a moment before that is left out.
     pub reset_in: Option<Duration>,
     /// The window's length.
     pub window: Option<Duration>,

@@ -136,6 +136,27 @@ fn moment_of_the_past_is_no_long_wait() {
 }
 
 #[test]
+fn reset_that_has_passed_is_left_out() {
+    for (text, expected) in [
+        ("1768478399", secs(0)),
+        ("1768478398", secs(0)),
+        ("1768478397", None),
+        ("1768478397000", None),
+        ("1766000000", None),
+        ("Thu, 15 Jan 2026 11:59:59 GMT", secs(0)),
+        ("Thu, 15 Jan 2026 11:30:00 GMT", None),
+    ] {
+        for name in ["x-ratelimit-reset", "x-ratelimit-reset-ms"] {
+            let found = read_as(200, &[("x-ratelimit-remaining", "5"), (name, text)]);
+            assert_eq!(found.windows.first().unwrap().reset_in, expected, "{name}: {text}");
+        }
+        // The wait after a refusal is then a guess that grows.
+        let wait = read(&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", text)]).wait();
+        assert_eq!(wait, expected.and(secs(1)), "{text}");
+    }
+}
+
+#[test]
 fn largest_of_a_kind_and_milliseconds_first() {
     assert_eq!(read(&[("retry-after", "5"), ("retry-after", "60"), ("retry-after", "soon")]).retry_after, secs(60));
     assert_eq!(read(&[("retry-after", "5"), ("x-ratelimit-retry-after", "60")]).retry_after, secs(60));
