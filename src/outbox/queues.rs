@@ -60,7 +60,8 @@ pub struct WorkerStatus {
     /// `jobs`, 1,000 at most.
     pub too_expensive: Vec<Value>,
     /// Up to 200 lanes that the process sends nothing for: an object with `tenant`, `vendor` and what its configuration
-    /// `lacks`. That is the `tenant`, if the store has jobs of it, or a `credential` that the vendor needs.
+    /// `lacks`. That is the `tenant`, if the store has jobs of it, or a `credential` that the vendor needs; the latter is
+    /// looked for among the first 10,000 tenants of the configuration's files and sources.
     pub not_configured: Vec<Value>,
 }
 
@@ -75,6 +76,8 @@ struct Published {
 
 /// The most lanes in each list of a published status.
 const LANES: usize = 200;
+/// The most tenants among which those without a credential are searched, at each publication.
+const SEARCHED: usize = 10_000;
 
 impl Outbox {
     /// The jobs in the store, by tenant, vendor and priority; at most `most` of these groups.
@@ -146,14 +149,14 @@ fn lists_of(status: &str) -> [Vec<Value>; 4] {
     }
 }
 
-/// Those of `lanes` that the configuration does not have, and then its tenants without a credential that their vendor
-/// needs. The latter's jobs are not among `lanes` while they wait to be tried again.
+/// Those of `lanes` that the configuration does not have, and then tenants of its files without a credential that their
+/// vendor needs. The latter's jobs are not among `lanes` while they wait to be tried again.
 fn not_configured(core: &Core, lanes: &[(String, String)]) -> Vec<Value> {
     let lacks = |tenant: &str, vendor: &str, what: &str| json!({ "tenant": tenant, "vendor": vendor, "lacks": what });
     // `Registry::route` would search all tenants for similar names.
     let missing = lanes.iter().filter(|(tenant, vendor)| core.registry.routes.find(tenant, vendor).is_none());
     let config = core.registry.config.load();
-    let keyless = config.tenants().filter(|tenant| {
+    let keyless = config.tenants().take(SEARCHED).filter(|tenant| {
         tenant.credential.is_none()
             && tenant.vendor.auth != AuthScheme::None
             && !core.egress.credentials.expires(tenant)

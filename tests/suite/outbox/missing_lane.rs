@@ -163,16 +163,17 @@ async fn redacted_job_keeps_no_answer_after_the_entry_has_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn published_status_names_what_is_not_configured() {
     let (store, transport) = (Store::sqlite(folder().join("s.db")), FakeTransport::new(|_| FakeAnswer::status(200)));
-    let builder = |tenant: TenantEntry| {
-        let text =
+    let builder = |tenant: &str| {
+        let vendor =
             "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\nunpublished = true\n";
+        let text = format!("{vendor}[[tenants]]\nid = \"{tenant}\"\nvendor = \"v\"\n");
         let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
-        builder.tenant(tenant).store(store.clone())
+        builder.store(store.clone())
     };
-    let accepting = builder(TenantEntry::new("late", "v").credential("env:PATH")).build().await.unwrap();
+    let accepting = builder("late").build().await.unwrap();
     accepting.outbox().enqueue("late", Priority::Normal, post("/late")).await.unwrap();
     accepting.shutdown(Duration::from_secs(1)).await;
-    let builder = builder(TenantEntry::new("keyless", "v")).work().publish_status(Duration::from_millis(100));
+    let builder = builder("keyless").work().publish_status(Duration::from_millis(100));
     let working = builder.build().await.unwrap();
     let mut seen: Vec<String> = Vec::new();
     for _ in 0..500 {
