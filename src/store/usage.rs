@@ -15,6 +15,8 @@ use crate::BoxFuture;
 
 /// The most rows of one lane in one page.
 pub(crate) const ROWS: i64 = 256;
+/// The most rows in one read.
+pub(crate) const ALL_ROWS: i64 = 8_192;
 /// The most lanes in one read.
 pub(crate) const LANES: usize = 32;
 
@@ -119,8 +121,8 @@ const UNITS: (&str, &str) = statements!(
     "l.endpoint, l.slot, l.owner, l.high, l.unit"
 );
 
-/// Reads what processes other than `owner` have sent for each lane, up to [`ROWS`] rows of each lane. A lane without
-/// rows has no page in the result.
+/// Reads what processes other than `owner` have sent for each lane, up to [`ROWS`] rows of each lane and [`ALL_ROWS`] in
+/// total. A lane without rows has no page in the result.
 pub(crate) fn read<'a>(
     (owner, table, lanes): &'a (Id, Table, Vec<Wanted>),
     db: Db<'a>,
@@ -128,6 +130,7 @@ pub(crate) fn read<'a>(
 ) -> BoxFuture<'a, Result<Vec<Page>, DbError>> {
     Box::pin(async move {
         let owner = owner.as_bytes().as_slice();
+        let rows = (ALL_ROWS / i64::try_from(lanes.len()).unwrap_or(ALL_ROWS).max(1)).clamp(1, ROWS);
         let (sqlite, postgres) = match table {
             Table::Requests => REQUESTS,
             Table::Units => UNITS,
@@ -138,8 +141,8 @@ pub(crate) fn read<'a>(
                 for (number, lane) in (0i64..).zip(lanes) {
                     let Wanted { tenant, vendor, after } = lane;
                     let Mark { endpoint, slot, owner: marked, high, unit } = after;
-                    let args = args![number, tenant, vendor, endpoint, *slot, marked, *high, unit, owner, now, ROWS];
-                    gather(db.fetch(sqlite, args).await?, now, &mut pages);
+                    let args = args![number, tenant, vendor, endpoint, *slot, marked, *high, unit, owner, now, rows];
+                    gather(db.fetch(sqlite, args).await?, rows, now, &mut pages);
                 }
             }
             Dialect::Postgres => {
@@ -154,9 +157,9 @@ pub(crate) fn read<'a>(
                     Arg::Texts(lanes.iter().map(|lane| &*lane.after.unit).collect()),
                     Arg::from(owner),
                     Arg::from(now),
-                    Arg::from(ROWS),
+                    Arg::from(rows),
                 ];
-                gather(db.fetch(postgres, args).await?, now, &mut pages);
+                gather(db.fetch(postgres, args).await?, rows, now, &mut pages);
             }
         }
         Ok(pages)
@@ -333,8 +336,9 @@ pub(crate) fn add<'a>(
     })
 }
 
-/// Sorts rows, which come lane by lane, into pages. A row that cannot be decoded is logged and left out.
-fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
+/// Sorts rows, which come lane by lane and `most` of a lane, into pages. A row that cannot be decoded is logged and left
+/// out.
+fn gather(rows: Vec<Row>, most: i64, now: i64, pages: &mut Vec<Page>) {
     let (mut count, mut last) = (0, None);
     for mut row in rows {
         let Some(lane) = row.int().ok().and_then(|lane| usize::try_from(lane).ok()) else { continue };
@@ -353,7 +357,7 @@ fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
             Err(error) => tracing::error!(%error, "a row of the store cannot be read, and is left out"),
         }
         count += 1;
-        if count == ROWS {
+        if count == most {
             page.more = last.take();
         }
     }

@@ -63,6 +63,29 @@ async fn usage_is_read_in_bounded_pages() {
     }
 }
 
+#[tokio::test]
+async fn usage_of_many_lanes_is_bounded_in_one_read() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let mut asked: Vec<Wanted> = (0..40).map(|number| wanted(&format!("{number:02}"))).collect();
+        for lane in &asked {
+            store.write((lane.tenant.clone(), 150, [id(), id()]), FILL).await.unwrap();
+        }
+        asked.extend((0..24).map(|number| wanted(&format!("nobody-{number}"))));
+        let (mut reads, mut rows) = (0, 0);
+        while !asked.is_empty() {
+            let pages = store.read((id(), usage::Table::Requests, asked.clone()), usage::read).await.unwrap();
+            let read: usize = pages.iter().map(|page| page.rows.len()).sum();
+            assert!(read <= usize::try_from(usage::ALL_ROWS).unwrap(), "{read}");
+            (reads, rows) = (reads + 1, rows + read);
+            let more = |page: usage::Page| Some(Wanted { after: page.more?, ..asked[page.lane].clone() });
+            asked = pages.into_iter().filter_map(more).collect();
+        }
+        // 64 lanes get 128 rows each, and the 40 that have more get 204.
+        assert_eq!((reads, rows), (2, 40 * 300));
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn undecodable_usage_row_hides_no_other() {
