@@ -17,8 +17,8 @@ use crate::BoxFuture;
 pub(crate) const ROWS: i64 = 256;
 /// The most rows in one read.
 pub(crate) const ALL_ROWS: i64 = 8_192;
-/// The most lanes in one read.
-pub(crate) const LANES: usize = 32;
+/// The most lanes in one read. Most have no rows after a restart, and a read costs round trips.
+pub(crate) const LANES: usize = 1_024;
 
 /// Which table is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

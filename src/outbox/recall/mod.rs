@@ -2,10 +2,10 @@
 //! claimed. Before that, pauses are restored that the vendor asked an earlier process for (`pauses.rs`).
 //!
 //! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
-//! [`Tenants::set`](crate::Tenants::set). One task reads the lanes in the background, a few lanes and a bounded number
-//! of rows at a time, so that neither memory nor the start of the program depends on the number of rows. Lanes with
-//! waiting jobs are read first. Where several tenants share a limit, all lanes of the vendor are read before a job of
-//! one of them is claimed.
+//! [`Tenants::set`](crate::Tenants::set). One task reads the lanes in the background, a bounded number of lanes and of
+//! rows at a time, so that neither memory nor the start of the program depends on the number of rows. Lanes with waiting
+//! jobs are read first, also before the rest of a lane that has more rows. Where tenants share a limit, all lanes of the
+//! account, or of the vendor, are read before a job of one of them is claimed.
 //!
 //! Each row is counted once, however often its tenant goes and comes back (`order.rs`).
 
@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::order::{Lane, Left, Recall};
+use self::order::{Lane, Left, Recall, Shares};
 use super::OutboxState;
 use super::pauses::{Looked, Why, holders_of};
 use super::usage_retention::{kept_for, remembered};
 use crate::clock::{Time, nanos};
-use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
+use crate::config::{LimitKind, MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
 use crate::dispatch::{LaneRef, plan};
 use crate::engine::cost::Cost;
@@ -58,7 +58,8 @@ impl OutboxHooks for OutboxState {
         let counts = Duration::from_millis(u64::try_from(kept_ms).unwrap_or(0));
         let counts = Some(counts).filter(|_| remembered(tenant) > 0);
         self.recall.appeared.fetch_add(1, Ordering::Release);
-        let is_back = self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name, counts, self.clock.now());
+        let (id, vendor, account) = (&tenant.id, &tenant.vendor.name, &tenant.account);
+        let is_back = self.recall.lanes.lock().add(id, vendor, account, counts, self.clock.now());
         // The lane's jobs need not wait for a read.
         if is_back { &self.wake } else { &self.recall.wanted }.notify_one();
     }
@@ -97,11 +98,16 @@ impl OutboxState {
     }
 }
 
-/// Whether the tenant shares limits with other tenants.
-fn shares(tenant: &Tenant) -> bool {
+/// With whom the tenant shares limits that count earlier usage.
+fn shares(tenant: &Tenant) -> Shares<'_> {
     let vendor = &tenant.vendor;
     let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
-    limits.into_iter().any(|limit| matches!(limit.scope, Scope::Account | Scope::Vendor))
+    let rates = limits.filter(|limit| matches!(limit.kind, LimitKind::Rate(_)));
+    match rates.map(|limit| limit.scope).max() {
+        Some(Scope::Vendor) => Shares::Vendor,
+        Some(Scope::Account) => Shares::Account(&tenant.account),
+        _ => Shares::Nothing,
+    }
 }
 
 /// Reads lanes until the outbox stops.
@@ -114,21 +120,21 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
         let read = async {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;
-                Missed::new()
+                Rest::new()
             } else {
                 read(&core, &outbox, &lanes, &mut none_stood).await
             }
         };
-        let mut missed = tokio::select! {
+        let mut rest = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
-            missed = read => missed,
+            rest = read => rest,
         };
         if !lanes.is_empty() {
             let now = outbox.clock.now();
             let mut known = outbox.recall.lanes.lock();
             for (lane, _) in &lanes {
-                known.read(lane, missed.remove(lane), now);
+                known.read(lane, rest.remove(lane), now);
             }
             drop(known);
             outbox.wake.notify_one();
@@ -136,20 +142,26 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     }
 }
 
-/// The lanes that are to be read again because their tenants were gone, each with what of it.
-type Missed = HashMap<Lane, Left>;
+/// The lanes that have more rows, or whose tenants were gone, each with what of it is to be read.
+type Rest = HashMap<Lane, Left>;
 
 /// The lanes of which `table` is to be read.
 fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
     let mut wanted = Vec::new();
     for ((tenant, vendor), left) in lanes {
-        wanted.extend(left.iter().filter(|(of, _)| *of == table).map(|(_, after)| Wanted {
+        wanted.extend(left.tables.iter().filter(|(of, _)| *of == table).map(|(_, after)| Wanted {
             tenant: tenant.as_ref().to_owned(),
             vendor: vendor.as_ref().to_owned(),
             after: after.clone(),
         }));
     }
     (table, wanted)
+}
+
+/// Half of the lanes, and the other half. A read of fewer lanes takes less time, and damage may concern one lane alone.
+fn halves(table: Table, mut wanted: Vec<Wanted>) -> [(Table, Vec<Wanted>); 2] {
+    let half = wanted.split_off(wanted.len() / 2);
+    [(table, half), (table, wanted)]
 }
 
 /// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those that are to be read
@@ -162,6 +174,10 @@ async fn restore(
     none_stood: &mut Option<u64>,
 ) -> (Vec<(Lane, Left)>, Vec<(Lane, Left)>) {
     let route = |core: &Core, lane: &Lane| core.registry.route(&lane.0, &lane.1).ok();
+    let (mut ready, lanes): (Vec<_>, Vec<_>) = lanes.iter().cloned().partition(|(_, left)| left.is_restored);
+    if lanes.is_empty() {
+        return (ready, lanes);
+    }
     let mut failed = 0;
     loop {
         let Some(present) = core.upgrade() else { return (Vec::new(), Vec::new()) };
@@ -202,14 +218,17 @@ async fn restore(
         let restored = |route: Arc<Route>| {
             read.as_ref().is_none_or(|read| pauses::restore(&core, &outbox.pauses, &route, read, now))
         };
-        return lanes.iter().cloned().partition(|(lane, _)| route(&core, lane).is_some_and(restored));
+        let is_known = |(lane, _): &(Lane, Left)| route(&core, lane).is_some_and(restored);
+        let (known, gone): (Vec<_>, Vec<_>) = lanes.into_iter().partition(is_known);
+        ready.extend(known);
+        return (ready, gone);
     }
 }
 
-/// Restores the pauses of `lanes`, and counts their stored usage page by page. Returns what is to be read again.
-async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], none_stood: &mut Option<u64>) -> Missed {
+/// Restores the pauses of `lanes`, and counts a page of the stored usage of each.
+async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], none_stood: &mut Option<u64>) -> Rest {
     let (lanes, gone) = restore(core, outbox, lanes, none_stood).await;
-    let mut missed: Missed = gone.into_iter().collect();
+    let mut rest: Rest = gone.into_iter().collect();
     let mut left = [Table::Units, Table::Requests].map(|table| wanted_of(&lanes, table)).to_vec();
     let mut failed = 0;
     while let Some((table, wanted)) = left.pop() {
@@ -218,45 +237,41 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], n
         }
         match outbox.store.read((outbox.store.owner, table, wanted.clone()), usage::read).await {
             Ok(pages) => {
-                let Some(core) = core.upgrade() else { return missed };
-                let mut more = Vec::new();
+                let Some(core) = core.upgrade() else { return rest };
                 for page in pages {
                     let Some(lane) = wanted.get(page.lane) else { continue };
-                    if recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start()) {
-                        more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
-                    } else {
-                        let of_lane = missed.entry((lane.tenant.as_str().into(), lane.vendor.as_str().into()));
-                        of_lane.or_default().push((table, lane.after.clone()));
-                    }
+                    let is_counted =
+                        recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
+                    let after = if is_counted { page.more } else { Some(lane.after.clone()) };
+                    let Some(after) = after else { continue };
+                    let of_lane = rest.entry((lane.tenant.as_str().into(), lane.vendor.as_str().into()));
+                    let of_lane = of_lane.or_insert(Left { is_restored: true, tables: Vec::new() });
+                    of_lane.is_restored &= is_counted;
+                    of_lane.tables.push((table, after));
                 }
-                left.push((table, more));
-                failed = 0;
             }
             Err(error) if may_pass(&error) => {
-                left.push((table, wanted));
+                left.extend(halves(table, wanted));
                 tokio::time::sleep(AWAY).await;
             }
-            // The damage may concern one lane alone.
-            Err(_) if wanted.len() > 1 => left.extend(wanted.into_iter().map(|lane| (table, vec![lane]))),
-            Err(error) => {
+            Err(_) if failed + 1 < TRIES => {
                 failed += 1;
-                if failed < TRIES {
-                    left.push((table, wanted));
-                    tokio::time::sleep(BETWEEN_TRIES).await;
-                    continue;
-                }
-                failed = 0;
+                left.push((table, wanted));
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            Err(_) if wanted.len() > 1 => left.extend(halves(table, wanted)),
+            Err(error) => {
                 for Wanted { tenant, vendor, .. } in &wanted {
                     tracing::error!(%error, tenant, vendor, "earlier usage of a lane cannot be read, and is not counted");
                 }
             }
         }
     }
-    if !missed.is_empty() {
+    if rest.values().any(|left| !left.is_restored) {
         // A tenant is gone a moment before this is reported. Until then its lane would be read again at once.
         tokio::time::sleep(BETWEEN_TRIES).await;
     }
-    missed
+    rest
 }
 
 /// A row is negative if units that were taken in an earlier slot were returned in this one, or if it was edited. It

@@ -17,8 +17,24 @@ use crate::store::usage::{Mark, Table};
 /// A tenant and its vendor.
 pub(super) type Lane = (Arc<str>, Arc<str>);
 
-/// The tables of a lane that have not been read to their end, each with the position after which to go on.
-pub(super) type Left = Vec<(Table, Mark)>;
+/// What of a lane has not been read.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Left {
+    /// Whether its pauses have been restored.
+    pub(super) is_restored: bool,
+    /// The tables that have not been read to their end, each with the position after which to go on.
+    pub(super) tables: Vec<(Table, Mark)>,
+}
+
+/// Whose usage counts against a lane's limits, beside its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shares<'a> {
+    Nothing,
+    /// That of the lanes of this account.
+    Account(&'a Arc<str>),
+    /// That of all lanes of the vendor.
+    Vendor,
+}
 
 /// The most lanes without a tenant that are remembered. Those beyond, whose rows stop counting soonest, are read again
 /// if their tenants come back.
@@ -34,6 +50,14 @@ enum Read {
     /// Is being read, and its tenant has gone.
     Leaving,
     Whole,
+}
+
+/// The lanes of an account that have not been read completely, but for that of the tenant that is named as the account.
+#[derive(Default)]
+struct Account {
+    unread: HashSet<Arc<str>>,
+    /// Jobs wait for all of them.
+    is_urgent: bool,
 }
 
 /// A lane that has been read, or a part of it, and whose tenant has gone.
@@ -61,6 +85,10 @@ pub(super) struct Lanes {
     counts: HashMap<Arc<str>, Duration>,
     /// The number of lanes of each vendor that have not been read completely.
     unread: HashMap<Arc<str>, usize>,
+    /// The accounts of these lanes, where an account is not named as the tenant is.
+    account_of: HashMap<Lane, Arc<str>>,
+    /// By account and vendor: the lanes in `account_of`.
+    accounts: HashMap<Lane, Account>,
     /// Vendors with jobs whose tenants share limits.
     urgent_vendors: HashSet<Arc<str>>,
     urgent: VecDeque<Lane>,
@@ -70,7 +98,14 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Queues the lane to be read, unless that has happened already. A row of the lane `counts` for so long; `None` if no
     /// limit of it counts by time. Returns whether the tenant has come back and all of its usage counts already.
-    pub(super) fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, counts: Option<Duration>, now: Time) -> bool {
+    pub(super) fn add(
+        &mut self,
+        tenant: &Arc<str>,
+        vendor: &Arc<str>,
+        account: &Arc<str>,
+        counts: Option<Duration>,
+        now: Time,
+    ) -> bool {
         let lane = (tenant.clone(), vendor.clone());
         if let Some(counts) = counts {
             let longest = self.counts.entry(vendor.clone()).or_default();
@@ -87,54 +122,80 @@ impl Lanes {
                     _ => {}
                 }
                 if begins_to_count && *read == Read::UnderWay {
-                    self.counted_since.insert(lane);
+                    self.counted_since.insert(lane.clone());
+                }
+                if *read != Read::Whole {
+                    // The account may be another one than before.
+                    self.leave_account(&lane);
+                    self.join_account(&lane, account);
                 }
                 return false;
             }
         }
         if counts.is_none() && !self.gone.contains_key(&lane) {
             self.uncounted.insert(lane.clone());
-            self.left.insert(lane.clone(), Left::new());
+            self.left.insert(lane.clone(), Left::default());
         }
         if let Some(gone) = self.gone.remove(&lane) {
             self.ends.remove(&(gone.until, lane.clone()));
             if gone.until > now {
-                if gone.left.is_empty() {
+                if gone.left.tables.is_empty() {
                     self.known.insert(lane, Read::Whole);
                     return true;
                 }
-                self.left.insert(lane.clone(), gone.left);
+                // The lane may be a new one.
+                self.left.insert(lane.clone(), Left { is_restored: false, ..gone.left });
             }
         }
-        self.queue(lane);
+        *self.unread.entry(lane.1.clone()).or_default() += 1;
+        self.join_account(&lane, account);
+        self.queue(lane, false);
         false
     }
 
-    fn queue(&mut self, lane: Lane) {
-        *self.unread.entry(lane.1.clone()).or_default() += 1;
-        let is_urgent = self.urgent_vendors.contains(&lane.1);
-        self.known.insert(lane.clone(), if is_urgent { Read::Urgent } else { Read::Waiting });
-        if is_urgent { &mut self.urgent } else { &mut self.waiting }.push_back(lane);
+    fn join_account(&mut self, lane: &Lane, account: &Arc<str>) {
+        if *account != lane.0 {
+            self.account_of.insert(lane.clone(), account.clone());
+            let account = self.accounts.entry((account.clone(), lane.1.clone())).or_default();
+            account.unread.insert(lane.0.clone());
+            account.is_urgent = false;
+        }
     }
 
-    /// Whether all usage has been read that matters for a job of the lane. If not, the lane is read next.
-    pub(super) fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: bool) -> bool {
-        let lane = (tenant.clone(), vendor.clone());
-        let is_read = match self.known.get_mut(&lane) {
-            // The tenant has gone meanwhile, or a reload is about to add it.
-            None => return false,
-            Some(read @ Read::Waiting) => {
-                *read = Read::Urgent;
-                self.urgent.push_back(lane);
-                false
+    fn leave_account(&mut self, lane: &Lane) {
+        let Some(account) = self.account_of.remove(lane) else { return };
+        let named = (account, lane.1.clone());
+        if let Some(account) = self.accounts.get_mut(&named) {
+            account.unread.remove(&lane.0);
+            if account.unread.is_empty() {
+                self.accounts.remove(&named);
             }
-            Some(read) => *read == Read::Whole,
-        };
-        if !shares {
-            return is_read;
         }
-        if is_read && !self.unread.contains_key(vendor) {
-            return true;
+    }
+
+    /// Queues a lane that has not been read completely. If it `goes_on`, it is read before those that wait already.
+    fn queue(&mut self, lane: Lane, goes_on: bool) {
+        let account = self.account_of.get(&lane).map(|account| (account.clone(), lane.1.clone()));
+        let account = account.and_then(|named| self.accounts.get(&named));
+        let is_urgent = self.urgent_vendors.contains(&lane.1) || account.is_some_and(|account| account.is_urgent);
+        self.known.insert(lane.clone(), if is_urgent { Read::Urgent } else { Read::Waiting });
+        let queue = if is_urgent { &mut self.urgent } else { &mut self.waiting };
+        if goes_on { queue.push_front(lane) } else { queue.push_back(lane) }
+    }
+
+    /// Whether all usage has been read that matters for a job of the lane. If not, it is read next.
+    pub(super) fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: Shares<'_>) -> bool {
+        let lane = (tenant.clone(), vendor.clone());
+        if !self.known.contains_key(&lane) {
+            // The tenant has gone meanwhile, or a reload is about to add it.
+            return false;
+        }
+        let is_read = self.ask(&lane);
+        match shares {
+            Shares::Nothing => return is_read,
+            Shares::Account(account) => return self.ask_account(account, vendor) && is_read,
+            Shares::Vendor if is_read && !self.unread.contains_key(vendor) => return true,
+            Shares::Vendor => {}
         }
         if self.urgent_vendors.insert(vendor.clone()) {
             for lane in self.waiting.iter().filter(|lane| lane.1 == *vendor) {
@@ -147,6 +208,36 @@ impl Lanes {
         false
     }
 
+    /// Whether nothing of the lane is left to be read. If something is, the lane becomes urgent.
+    fn ask(&mut self, lane: &Lane) -> bool {
+        match self.known.get_mut(lane) {
+            Some(read @ Read::Waiting) => {
+                *read = Read::Urgent;
+                self.urgent.push_back(lane.clone());
+                false
+            }
+            read => read.is_none_or(|read| *read == Read::Whole),
+        }
+    }
+
+    /// As [`ask`](Self::ask), for all lanes of an account.
+    fn ask_account(&mut self, account: &Arc<str>, vendor: &Arc<str>) -> bool {
+        let named = (account.clone(), vendor.clone());
+        let mut lanes = Vec::new();
+        let mut is_read = true;
+        if let Some(account) = self.accounts.get_mut(&named) {
+            is_read = false;
+            if !std::mem::replace(&mut account.is_urgent, true) {
+                lanes.extend(account.unread.iter().map(|tenant| (tenant.clone(), vendor.clone())));
+            }
+        }
+        for lane in &lanes {
+            self.ask(lane);
+        }
+        // The tenant that is named as the account is in it, unless its entry states another.
+        self.ask(&named) && is_read
+    }
+
     /// Up to `most` lanes that are to be read now, each with what is to be read of it.
     pub(super) fn next(&mut self, most: usize) -> Vec<(Lane, Left)> {
         let mut lanes = Vec::new();
@@ -155,7 +246,8 @@ impl Lanes {
         {
             if let Some(read @ (Read::Waiting | Read::Urgent)) = self.known.get_mut(&lane) {
                 *read = Read::UnderWay;
-                let whole = || vec![(Table::Units, Mark::START), (Table::Requests, Mark::START)];
+                let tables = [Table::Units, Table::Requests].map(|table| (table, Mark::START));
+                let whole = || Left { is_restored: false, tables: tables.to_vec() };
                 let left = self.left.remove(&lane).unwrap_or_else(whole);
                 lanes.push((lane, left));
             }
@@ -163,30 +255,26 @@ impl Lanes {
         lanes
     }
 
-    /// Records that the lane has been read. `missed`: the tenant was gone meanwhile, so that the lane's pauses and this part of
-    /// its tables are to be read again.
-    pub(super) fn read(&mut self, lane: &Lane, missed: Option<Left>, now: Time) {
+    /// Records that the lane has been read but for what is `left`. A lane that is not restored had no tenant meanwhile.
+    pub(super) fn read(&mut self, lane: &Lane, left: Option<Left>, now: Time) {
         let Some(read @ (Read::UnderWay | Read::Leaving)) = self.known.get(lane).copied() else { return };
-        self.count_read(&lane.1);
         let begins_to_count = self.counted_since.remove(lane);
-        if begins_to_count && read == Read::UnderWay {
-            return self.queue(lane.clone());
+        if read == Read::UnderWay && (begins_to_count || left.is_some()) {
+            // Without a tenant: it has come back, or is about to be reported as gone.
+            let left = left.filter(|_| !begins_to_count);
+            let goes_on = left.as_ref().is_some_and(|left| left.is_restored);
+            self.left.extend(left.map(|left| (lane.clone(), left)));
+            return self.queue(lane.clone(), goes_on);
         }
-        if read == Read::UnderWay && missed.is_none() {
+        self.count_read(lane);
+        if read == Read::UnderWay {
             self.known.insert(lane.clone(), Read::Whole);
             return;
         }
         self.known.remove(lane);
-        let left = missed.unwrap_or_default();
-        if read == Read::Leaving {
-            // Of such a lane nothing has been counted.
-            if !self.uncounted.remove(lane) && !begins_to_count {
-                self.keep(lane.clone(), left, now);
-            }
-        } else {
-            // The tenant has come back, or is about to be reported as gone.
-            self.left.insert(lane.clone(), left);
-            self.queue(lane.clone());
+        // Of an uncounted lane nothing has been counted.
+        if !self.uncounted.remove(lane) && !begins_to_count {
+            self.keep(lane.clone(), left.unwrap_or_default(), now);
         }
     }
 
@@ -200,10 +288,10 @@ impl Lanes {
                 return;
             }
             Some(Read::Waiting | Read::Urgent) => {
-                self.count_read(&lane.1);
+                self.count_read(&lane);
                 self.left.remove(&lane)
             }
-            Some(Read::Whole) => Some(Left::new()),
+            Some(Read::Whole) => Some(Left::default()),
         };
         // A lane of which nothing has been read is unknown from now on, and so is one of which nothing counts.
         if !self.uncounted.remove(&lane)
@@ -224,11 +312,12 @@ impl Lanes {
         }
     }
 
-    fn count_read(&mut self, vendor: &Arc<str>) {
-        if let Some(unread) = self.unread.get_mut(vendor) {
+    fn count_read(&mut self, lane: &Lane) {
+        self.leave_account(lane);
+        if let Some(unread) = self.unread.get_mut(&lane.1) {
             *unread = unread.saturating_sub(1);
             if *unread == 0 {
-                self.unread.remove(vendor);
+                self.unread.remove(&lane.1);
             }
         }
     }

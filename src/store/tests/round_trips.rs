@@ -202,3 +202,20 @@ async fn failed_count_of_lane_refuses_no_request() {
     enqueue(&client).await.unwrap();
     assert!(script.0.lock().full.is_empty(), "the count was the transaction that failed");
 }
+
+/// A client with 3,000 tenants starts, and each of them has an account of its own.
+#[tokio::test(start_paused = true)]
+async fn usage_of_thousands_of_lanes_takes_few_reads() {
+    let (script, store) = scripted_store();
+    let limit = "[[vendors.v.limits]]\nname = \"minute\"\nscope = \"account\"\nlimit = 600\nwindow = \"1m\"\n";
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(format!("{VENDORS}{limit}"));
+    let tenants = (0..3_000).map(|number| TenantEntry::new(format!("tenant-{number}"), "v"));
+    let builder = tenants.fold(builder.transport(transport), |builder, tenant| builder.tenant(tenant));
+    let client = builder.store(store).build().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(script.0.lock().usage_reads, 3, "1,024 lanes at a time");
+    client.tenants().set(TenantEntry::new("late", "v")).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(script.0.lock().usage_reads, 4, "that of the new tenant alone");
+}

@@ -43,6 +43,8 @@ pub(super) struct Script {
     pub(super) most_statements: usize,
     /// How often the backlog was counted.
     pub(super) counts: usize,
+    /// How many transactions have read requests that earlier processes sent.
+    pub(super) usage_reads: usize,
 }
 
 #[derive(Clone, Default)]
@@ -94,7 +96,7 @@ impl Connect for Scripted {
         Box::pin(async move {
             self.at("connect").await?;
             self.0.lock().connections += 1;
-            Ok(Box::new(Connection { script: self.clone(), statements: 0 }) as Box<dyn Driver>)
+            Ok(Box::new(Connection { script: self.clone(), statements: 0, reads_usage: false }) as Box<dyn Driver>)
         })
     }
 }
@@ -103,12 +105,15 @@ struct Connection {
     script: Scripted,
     /// The statements of the transaction so far.
     statements: usize,
+    /// Whether one of them was a read of usage.
+    reads_usage: bool,
 }
 
 impl Connection {
     /// Counts a statement, and lets its time pass.
     async fn pass(&mut self, word: &str) {
         self.statements = if word == "BEGIN" { 1 } else { self.statements + 1 };
+        self.reads_usage &= word != "BEGIN";
         let takes = {
             let mut script = self.script.0.lock();
             script.most_statements = script.most_statements.max(self.statements);
@@ -151,6 +156,9 @@ impl Driver for Connection {
         Box::pin(async move {
             self.pass("SELECT").await;
             self.script.set(|script| script.counts += usize::from(sql.contains("FROM ic_job LIMIT")));
+            if sql.contains("FROM ic_spent WHERE tenant") && !std::mem::replace(&mut self.reads_usage, true) {
+                self.script.set(|script| script.usage_reads += 1);
+            }
             // All tables but that of the schema's version are empty.
             let is_version = sql.contains("ic_schema");
             Ok(is_version.then(|| Row::new(vec![Value::Int(VERSION)])).into_iter().collect())
