@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use self::blocked::BlockedLanes;
+use self::chores::FullLooks;
 use super::OutboxState;
 use super::held_claims::HeldClaims;
 use super::in_hand::Pool;
@@ -31,7 +32,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::claims_by_lane::Claims;
-use crate::store::jobs::{self, Claimed, DueLanes, End, JobEnd, LaneClaim, Position, Unclaimed};
+use crate::store::jobs::{self, Claimed, End, Found, JobEnd, LaneClaim, Position, Unclaimed};
 use crate::store::owners::{self, Seen};
 use crate::store::problems::Work;
 use crate::store::purge;
@@ -83,7 +84,7 @@ enum Done {
     Claimed(Claims),
     Unclaimed(Result<Unclaimed, Error>),
     Flushed(Result<Vec<bool>, Error>),
-    Looked(Chore, Time, Result<(DueLanes, i64), Error>),
+    Looked(Chore, Time, Result<Found, Error>),
     /// The earliest deadline that has passed, if any.
     ExpiredFound(Time, Result<Option<i64>, Error>),
     Expired(Result<Vec<Claimed>, Error>),
@@ -130,7 +131,7 @@ struct Worker {
     /// The store's time up to which looks have seen due jobs.
     seen: i64,
     chores: [(Time, bool); CHORES.len()],
-    look_at_all_every: Duration,
+    full_looks: FullLooks,
 }
 
 /// Runs the worker until the client is dropped or stopped.
@@ -158,7 +159,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         unclaim_at: None,
         seen: 0,
         chores: [(Time::ZERO, false); CHORES.len()],
-        look_at_all_every: Duration::from_secs(5),
+        full_looks: FullLooks::default(),
     };
     worker.begin();
     worker.run().await;
@@ -362,22 +363,7 @@ impl Worker {
                 };
                 self.not_flushed(why);
             }
-            Done::Looked(chore, began, result) => {
-                let now = self.outbox.clock.now();
-                // A look that takes long is made less often, so that looks take a small part of the store's time.
-                let every = match chore {
-                    Chore::LookAtAll => self.look_at_all_every.max(now.since(began).saturating_mul(20)),
-                    _ => LOOK.max(now.since(began).saturating_mul(10)),
-                };
-                self.over(chore, every);
-                if let Ok((lanes, at)) = result {
-                    lanes.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
-                    self.has_seen(chore, at);
-                }
-                if chore == Chore::LookAtAll {
-                    self.lanes.forget();
-                }
-            }
+            Done::Looked(chore, began, result) => self.looked(chore, began, result),
             Done::ExpiredFound(began, result) => {
                 let took = self.outbox.clock.now().since(began);
                 self.over(Chore::FindExpired, Duration::from_secs(1).max(took.saturating_mul(10)));
@@ -407,7 +393,7 @@ impl Worker {
                         self.recovers = false;
                         if jobs > 0 {
                             tracing::info!(jobs, "took over the jobs of a process that has ended");
-                            self.set(Chore::LookAtAll, Time::ZERO);
+                            self.ask_for_full_look(Time::ZERO);
                         }
                     }
                     (Chore::Purge, Ok(letters)) if letters > 0 => {

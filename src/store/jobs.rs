@@ -26,7 +26,7 @@ pub(crate) use super::ends::finish;
 pub(crate) use super::ends::{finish_all, finish_briefly};
 pub(crate) use super::job_end::{End, JobEnd};
 use super::keys::{self, KEY_MS, KeyTaken};
-pub(crate) use super::looks::{DueLanes, all_due, due};
+pub(crate) use super::looks::{DueLanes, Found, all_due, due};
 pub(crate) use super::seen::Message;
 use super::seen::{self, Seen};
 pub(crate) use super::starts::Start;

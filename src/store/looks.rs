@@ -6,16 +6,25 @@ use super::driver::readable;
 use super::driver::{Db, DbError, Dialect, args};
 use crate::BoxFuture;
 
-/// The most jobs that a look reads one by one. If more jobs have become due since the last look, it goes from lane to
-/// lane.
+/// The most jobs that a look for new jobs reads. If more have become due, a look at all lanes finds the others.
 const FEW: i64 = 4_096;
 
 /// Lanes and tiers with due jobs. None of a lane's jobs that the look has seen is before the position.
 pub(crate) type DueLanes = Vec<(LaneTier, Position)>;
 
-/// Returns the lanes and tiers with jobs that have become due after `after`, and the store's time. Reads each of these
-/// jobs or, if there are [`FEW`] of them or more, one job of each lane.
-pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(DueLanes, i64), DbError>> {
+/// What a look has found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) lanes: DueLanes,
+    /// The store's time.
+    pub(crate) at: i64,
+    /// Whether further jobs may have become due, in other lanes too.
+    pub(crate) is_cut: bool,
+}
+
+/// Returns the lanes and tiers with jobs that have become due after `after`, as far as the first [`FEW`] of these jobs
+/// show them.
+pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Found, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
             Dialect::Sqlite => {
@@ -35,10 +44,8 @@ pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Res
             let (count, run_at) = (row.int()?, row.int()?);
             Ok((count, (lane, Position { run_at, seq: i64::MIN })))
         });
-        if found.iter().map(|(count, _)| count).sum::<i64>() >= FEW {
-            return Ok((all_due(&(None, i64::MAX), db, now).await?.lanes, now));
-        }
-        Ok((found.into_iter().map(|(_, lane)| lane).collect(), now))
+        let is_cut = found.iter().map(|(count, _)| count).sum::<i64>() >= FEW;
+        Ok(Found { lanes: found.into_iter().map(|(_, lane)| lane).collect(), at: now, is_cut })
     })
 }
 

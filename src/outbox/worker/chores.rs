@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{CHORES, CLAIM_BYTES, Chore, Done, Worker};
+use super::{CHORES, CLAIM_BYTES, Chore, Done, LOOK, Worker};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::outbox::queues;
 use crate::store::batches;
-use crate::store::jobs::{self, DueLanes, Most, Named};
+use crate::store::jobs::{self, Found, Most, Named};
 use crate::store::owners::{self, Beat};
 use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, millis_of};
@@ -19,6 +19,47 @@ const EXPIRED: usize = 500;
 const OVERLAP_MS: i64 = 2_000;
 /// Lanes and tiers in one page of a look at all of them.
 const PAGE: i64 = 2_048;
+/// How often the worker looks at all lanes where nothing asks for it.
+const FULL: Duration = Duration::from_secs(5);
+/// A look that takes long is made less often, so that looks take a tenth of the store's time at most.
+const APART: u32 = 10;
+
+/// When all lanes are looked at. Pure.
+#[derive(Default)]
+pub(super) struct FullLooks {
+    /// When the last look ended, and how long it took.
+    ended: Time,
+    took: Duration,
+    /// Whether one was asked for while another was under way, which may have passed the lanes that are meant.
+    is_asked: bool,
+}
+
+impl FullLooks {
+    /// When the next look may begin that is asked for because many jobs have become due.
+    fn soonest(&self) -> Time {
+        self.ended + LOOK.max(self.took.saturating_mul(APART))
+    }
+
+    /// Asks for a look at `at`, or after the one that is under way. `chore`: when the next one is due, and whether one
+    /// is under way.
+    fn ask(&mut self, at: Time, chore: &mut (Time, bool)) {
+        match chore {
+            (_, true) => self.is_asked = true,
+            (due, false) => *due = at.min(*due),
+        }
+    }
+
+    /// Records the end of a look. Returns how long after it the next one is due.
+    fn end(&mut self, began: Time, now: Time, is_ok: bool) -> Duration {
+        (self.ended, self.took) = (now, now.since(began));
+        match (std::mem::take(&mut self.is_asked), is_ok) {
+            (true, true) => LOOK.max(self.took.saturating_mul(APART)),
+            // It may have been asked for.
+            (_, false) => FULL.max(self.took.saturating_mul(APART)),
+            (false, true) => FULL.max(self.took.saturating_mul(2 * APART)),
+        }
+    }
+}
 
 /// The store's time up to which looks have seen due jobs, after a look at the time `at`. If the store's clock went
 /// forward and back, `seen` is in the future, and looks from `seen` on would find no job until the clock catches up.
@@ -30,14 +71,14 @@ fn seen_until(seen: i64, chore: Chore, at: i64) -> i64 {
 
 /// Looks at all lanes page by page, so that the worker learns of the first ones at once, however many there are.
 /// Returns the lanes of the last page, and the time of the first page.
-async fn look_at_all(outbox: &OutboxState) -> Result<(DueLanes, i64), Error> {
+async fn look_at_all(outbox: &OutboxState) -> Result<Found, Error> {
     let (mut after, mut began) = (None, None);
     loop {
         let page = outbox.store.read((after, PAGE), jobs::all_due).await?;
         let at = *began.get_or_insert(page.at);
         after = page.more;
         if after.is_none() {
-            return Ok((page.lanes, at));
+            return Ok(Found { lanes: page.lanes, at, is_cut: false });
         }
         outbox.lanes_have_jobs(page.lanes);
     }
@@ -57,9 +98,30 @@ impl Worker {
         Some(jobs.into_iter().map(|(id, _)| id).take(self.pool.free().jobs.min(EXPIRED)).collect())
     }
 
-    /// Records that a look has seen the jobs that were due at the store's time `at`.
-    pub(super) fn has_seen(&mut self, chore: Chore, at: i64) {
-        self.seen = seen_until(self.seen, chore, at);
+    /// Asks for a look at all lanes.
+    pub(super) fn ask_for_full_look(&mut self, at: Time) {
+        self.full_looks.ask(at, &mut self.chores[Chore::LookAtAll as usize]);
+    }
+
+    /// Handles a look, or its failure.
+    pub(super) fn looked(&mut self, chore: Chore, began: Time, result: Result<Found, Error>) {
+        let now = self.outbox.clock.now();
+        let every = match chore {
+            Chore::LookAtAll => self.full_looks.end(began, now, result.is_ok()),
+            _ => LOOK.max(now.since(began).saturating_mul(APART)),
+        };
+        self.over(chore, every);
+        if let Ok(Found { lanes, at, is_cut }) = result {
+            lanes.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
+            self.seen = seen_until(self.seen, chore, at);
+            if is_cut {
+                // The next look begins at `at`, so that the jobs that this one left out are found by a full look only.
+                self.ask_for_full_look(self.full_looks.soonest());
+            }
+        }
+        if chore == Chore::LookAtAll {
+            self.lanes.forget();
+        }
     }
 
     /// Starts the chores that are due. Returns when the next one is due.
@@ -113,7 +175,7 @@ impl Worker {
                 match chore {
                     Chore::Tell => Done::Chore(chore, now, store.write((owner, said), batches::tell).await),
                     // Before the first full look there is no time to start from.
-                    Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
+                    Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok(Found::default())),
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
                     Chore::LookAtAll => Done::Looked(chore, now, look_at_all(&outbox).await),
                     Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),

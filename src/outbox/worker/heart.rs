@@ -59,7 +59,7 @@ impl Worker {
             Ok(0) | Err(_) => {}
             Ok(jobs) => {
                 tracing::warn!(jobs, "took over the jobs of a process whose heartbeat stopped");
-                self.set(Chore::LookAtAll, Time::ZERO);
+                self.ask_for_full_look(Time::ZERO);
             }
         }
     }
