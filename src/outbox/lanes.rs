@@ -1,7 +1,8 @@
 //! Which lanes have due jobs, and how many jobs of each are to be claimed. Pure.
 //!
 //! A lane is queued while it may have due jobs. It leaves the queue when a claim returns fewer jobs than were asked
-//! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
+//! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due. A
+//! queued lane without room is kept [aside](super::aside) from one look at it to the next.
 //!
 //! A claim searches a lane from the last job that was claimed. A job before that one (it was committed late, or was given
 //! back) is found by a look, which moves the start of the search back.
@@ -14,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
+use super::aside::{AT_ONCE, Aside, Place};
 use super::in_hand::{Amount, Pool};
 use crate::clock::Time;
 use crate::store::LaneTier;
@@ -23,15 +25,23 @@ use crate::store::jobs::Position;
 const CHUNK: u32 = 4;
 /// The virtual time of one job, divided by the tier's weight (stride scheduling).
 const STRIDE: u64 = 1 << 20;
+/// The most lanes without room that one claim looks at in each tier: it takes milliseconds. They are more than are looked
+/// at again before one claim, so that such lanes do not gather in the queue; a hundred thousand that lose their room
+/// together leave the queue in some dozens of claims.
+const BLOCKED: usize = 2 * AT_ONCE;
 
 pub(super) struct Lanes {
     known: HashMap<LaneTier, Known>,
     tiers: [Tier; 3],
     /// The virtual time of the latest turn.
     turn: u64,
+    /// The number of queued lanes, with those aside.
     in_line: usize,
     /// The number of the latest ticket.
     tickets: u64,
+    aside: Aside,
+    /// Whether the last claim looked at as many lanes without room as it may.
+    is_cut: bool,
 }
 
 #[derive(Default)]
@@ -89,7 +99,16 @@ struct Tier {
 /// A vendor's queued lanes of one tier.
 struct Vendor {
     name: String,
-    lanes: VecDeque<(LaneTier, u64)>,
+    lanes: VecDeque<Place>,
+}
+
+/// What a lane can take at its turn.
+enum Left {
+    Jobs(u32),
+    /// It has no room, whatever the pool has.
+    Nothing,
+    /// The queue entry is stale.
+    Stale,
 }
 
 /// The vendors and lanes of a tier that can take no more in this claim.
@@ -97,7 +116,9 @@ struct Vendor {
 struct Resting {
     vendors: Vec<Vendor>,
     /// The lanes, by vendor.
-    lanes: HashMap<String, Vec<(LaneTier, u64)>>,
+    lanes: HashMap<String, Vec<Place>>,
+    /// Lanes that go aside.
+    blocked: Vec<Place>,
 }
 
 /// A row may state any number; a number that is no tier counts as the lowest tier.
@@ -113,7 +134,15 @@ impl Lanes {
             is_idle: true,
             vendors: VecDeque::new(),
         };
-        Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0, tickets: 0 }
+        Lanes {
+            known: HashMap::new(),
+            tiers: weights.map(tier),
+            turn: 0,
+            in_line: 0,
+            tickets: 0,
+            aside: Aside::default(),
+            is_cut: false,
+        }
     }
 
     /// Queues the lane: it may have due jobs, the first of them at `from` or later.
@@ -129,10 +158,33 @@ impl Lanes {
         }
     }
 
+    /// Queues lanes again that are aside and are to be looked at, before a claim.
+    pub(super) fn look_again(&mut self, now: Time) {
+        for place in self.aside.take_due(now) {
+            self.tiers[tier_of(&place.0)].queue_lane(place, false);
+        }
+    }
+
+    /// Has the lanes aside looked at soon: some of them may have got room.
+    pub(super) fn look_early(&mut self) {
+        self.aside.look_early();
+    }
+
+    /// When lanes that are aside are to be looked at.
+    pub(super) fn look_at(&self) -> Time {
+        self.aside.look_at()
+    }
+
+    /// Whether the last claim has left out lanes that are to be looked at now.
+    pub(super) fn has_more(&self) -> bool {
+        self.is_cut || self.aside.has_due()
+    }
+
     /// Chooses the jobs to claim, of `most` lanes at most and no more than the pool has room for. A lane gets as many
-    /// jobs as `room` allows, less those that already wait for a permit, and none while more than half of them wait;
-    /// `room` is given the number of the lane's jobs that got a permit since the lane was last asked. The jobs are
-    /// counted in the pool until [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
+    /// jobs as `room` allows, less those that already wait for a permit, and none while more than half of them wait; a
+    /// lane without any room goes aside. `room` is given the number of the lane's jobs that got a permit since the lane
+    /// was last asked. The jobs are counted in the pool until [`claimed`](Self::claimed) or
+    /// [`not_claimed`](Self::not_claimed) is called.
     pub(super) fn wanted(
         &mut self,
         pool: &mut Pool,
@@ -148,20 +200,24 @@ impl Lanes {
         while wanted.len() < most && pool.free().jobs > 0 {
             let next = (0..3).filter(|tier| can_take[*tier]).min_by_key(|tier| self.tiers[*tier].turn_from(self.turn));
             let Some(tier) = next else { break };
-            let mut left = |(lane, ticket): &(LaneTier, u64)| {
-                let gauge = &known.get(lane).filter(|known| known.in_line && known.ticket == *ticket)?.gauge;
+            let mut left = |(lane, ticket): &Place| {
+                let is_valid = |known: &&Known| known.in_line && known.ticket == *ticket;
+                let Some(Known { gauge, .. }) = known.get(lane).filter(is_valid) else { return Left::Stale };
                 if let Some(left) = rooms.get(lane) {
-                    return Some(*left);
+                    return Left::Jobs(*left);
                 }
                 let room = room(lane, gauge.drained.load(Relaxed));
                 gauge.low.store(room / 2, SeqCst);
+                if room == 0 {
+                    return Left::Nothing;
+                }
                 let waiting = gauge.waiting.load(SeqCst);
                 let left = if waiting > room / 2 { 0 } else { room - waiting };
-                // With many lanes most have no room, so each of those is asked only once.
+                // A lane that takes nothing is asked only once.
                 if left > 0 {
                     rooms.insert(lane.clone(), left);
                 }
-                Some(left)
+                Left::Jobs(left)
             };
             let turn = self.tiers[tier].turn_from(self.turn);
             let Some((lane, count)) = self.tiers[tier].take(pool, &mut resting[tier], &mut left) else {
@@ -187,7 +243,9 @@ impl Lanes {
             });
             *asked += count;
         }
-        for (tier, resting) in resting.into_iter().enumerate() {
+        self.is_cut = resting.iter().any(|resting| resting.blocked.len() >= BLOCKED);
+        for (tier, mut resting) in resting.into_iter().enumerate() {
+            self.aside.add(std::mem::take(&mut resting.blocked));
             // A tier that can take nothing now must not save up turns.
             self.tiers[tier].is_idle |= !can_take[tier];
             self.tiers[tier].rest_is_over(resting);
@@ -195,11 +253,13 @@ impl Lanes {
         order.into_iter().map(|lane| (lane.clone(), wanted.get(&lane).copied().unwrap_or(0))).collect()
     }
 
-    /// Records that the lane is asked for jobs, otherwise than by [`wanted`](Self::wanted).
+    /// Records that the lane is asked for jobs although [`wanted`](Self::wanted) has put it aside. It returns to the queue.
     pub(super) fn asked(&mut self, pool: &mut Pool, lane: &LaneTier, count: u32) {
         pool.add(lane, Amount { jobs: count as usize, bytes: 0 });
         if let Some(known) = self.known.get_mut(lane) {
-            known.again = false;
+            self.tickets += 1;
+            (known.again, known.ticket) = (false, self.tickets);
+            self.tiers[tier_of(lane)].queue_lane((lane.clone(), self.tickets), false);
         }
     }
 
@@ -282,7 +342,7 @@ impl Tier {
     }
 
     /// Queues a lane at the end, or at the front, of its vendor's lanes.
-    fn queue_lane(&mut self, lane: (LaneTier, u64), first: bool) {
+    fn queue_lane(&mut self, lane: Place, first: bool) {
         let name = &lane.0.vendor;
         let at = self.vendors.iter().position(|vendor| vendor.name == *name).unwrap_or_else(|| {
             self.vendors.push_back(Vendor { name: name.clone(), lanes: VecDeque::new() });
@@ -295,22 +355,29 @@ impl Tier {
         }
     }
 
-    /// Takes the next jobs of the vendor and tenant whose turn it is. `None` if no lane can take any.
+    /// Takes the next jobs of the vendor and tenant whose turn it is. `None` if no lane can take any, or if the claim has
+    /// looked at as many lanes without room as it may.
     fn take(
         &mut self,
         pool: &Pool,
         resting: &mut Resting,
-        left: &mut impl FnMut(&(LaneTier, u64)) -> Option<u32>,
+        left: &mut impl FnMut(&Place) -> Left,
     ) -> Option<(LaneTier, u32)> {
         while let Some(mut vendor) = self.vendors.pop_front() {
             if pool.vendor_room(&vendor.name) > 0 {
-                while let Some(lane) = vendor.lanes.pop_front() {
+                while resting.blocked.len() < BLOCKED
+                    && let Some(lane) = vendor.lanes.pop_front()
+                {
                     let room = u32::try_from(pool.lane_room(&lane.0)).unwrap_or(u32::MAX);
                     let count = match room {
                         0 => 0,
                         _ => match left(&lane) {
-                            Some(left) => room.min(left).min(CHUNK),
-                            None => continue,
+                            Left::Jobs(left) => room.min(left).min(CHUNK),
+                            Left::Nothing => {
+                                resting.blocked.push(lane);
+                                continue;
+                            }
+                            Left::Stale => continue,
                         },
                     };
                     if count > 0 {
@@ -323,6 +390,11 @@ impl Tier {
                         None => drop(resting.lanes.insert(lane.0.vendor.clone(), vec![lane])),
                     }
                 }
+            }
+            if resting.blocked.len() >= BLOCKED {
+                // The next claim begins with the next vendor.
+                self.vendors.push_back(vendor);
+                return None;
             }
             resting.vendors.push(vendor);
         }

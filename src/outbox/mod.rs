@@ -54,6 +54,7 @@
 //!   The outcomes of jobs stay in memory until they can be written, and no more jobs are claimed than fit beside them.
 
 mod accept;
+mod aside;
 mod batch;
 mod bound;
 mod call_queue;

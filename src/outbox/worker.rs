@@ -121,7 +121,7 @@ struct Worker {
     claim_at: Time,
     /// When all lanes may be looked at again, after a look that found none with room.
     look_at: Time,
-    /// Lanes of which nothing is claimed, because a claimed job would only wait.
+    /// Lanes whose limits allow a claimed job nothing.
     blocked: BlockedLanes,
     /// Whether a look was put off until `look_at`.
     is_look_due: bool,
@@ -191,6 +191,9 @@ impl Worker {
                 self.set(Chore::Expire, Time::ZERO);
             }
             fresh.into_iter().for_each(|(lane, from)| self.lanes.due(lane, from));
+            if self.outbox.has_recalled() {
+                self.lanes.look_early();
+            }
             self.take_early();
             self.outbox.has_in_hand(self.running.len(), self.ends.telling());
             let now = self.outbox.clock.now();
@@ -223,7 +226,7 @@ impl Worker {
             let next = self.begin_chores(now, stopping);
             self.flush(now);
             let look_at = if self.is_look_due { self.look_at } else { Time::ZERO };
-            let timers = [self.ends.not_before, self.claim_at, look_at];
+            let timers = [self.ends.not_before, self.claim_at, look_at, self.lanes.look_at()];
             let next = timers.into_iter().filter(|at| *at > now).fold(next, Time::min);
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const WEIGHTS: [u32; 3] = [6, 3, 1];
@@ -217,4 +219,100 @@ fn search_begins_at_the_earliest_position_left() {
     assert_eq!(lanes.search(&lane("a")), at(2));
     lanes.search_all_anew();
     assert_eq!(lanes.search(&lane("a")), Position::default());
+}
+
+fn after(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+/// One lane has work, the others are of paused tenants. A claim is made every 5 ms.
+#[test]
+fn blocked_lanes_delay_no_lane_with_work() {
+    const BLOCKED_LANES: usize = 50_000;
+    let (mut lanes, mut pool, well) = (Lanes::new(WEIGHTS), pool(1_000), lane("well"));
+    (0..BLOCKED_LANES / 2).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
+    due(&mut lanes, well.clone());
+    (BLOCKED_LANES / 2..BLOCKED_LANES).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
+    let mut all = 0;
+    for claim in 0..400 {
+        lanes.look_again(after(claim * 5));
+        let mut visited = 0;
+        let wanted = lanes.wanted(&mut pool, 256, |lane, _| {
+            visited += 1;
+            if *lane == well { 64 } else { 0 }
+        });
+        all += visited;
+        assert!(visited <= BLOCKED + 1, "claim {claim} looked at {visited} lanes");
+        let is_new = claim * 4_096 < 50_000;
+        assert!(is_new || wanted == [(well.clone(), 64)], "claim {claim}: {wanted:?}");
+        assert_eq!(lanes.is_cut, (claim + 1) * 4_096 <= 50_000, "claim {claim}");
+        wanted.iter().for_each(|(lane, count)| lanes.claimed(&mut pool, lane, *count, *count, false));
+    }
+    // Once when they came, and then every half second.
+    assert!((3 * BLOCKED_LANES..=4 * BLOCKED_LANES + 400).contains(&all), "looked at {all} lanes");
+    assert_eq!(lanes.len(), BLOCKED_LANES + 1);
+}
+
+/// More lanes of a vendor have lost their room than one claim looks at.
+#[test]
+fn blocked_lanes_of_a_vendor_delay_no_other_vendor() {
+    let (mut lanes, mut pool, well) = (Lanes::new(WEIGHTS), pool(1_000), at("well", "acme", 1));
+    (0..3 * BLOCKED).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
+    due(&mut lanes, well.clone());
+    let mut wanted = || lanes.wanted(&mut pool, 256, |lane, _| if *lane == well { 4 } else { 0 });
+    assert!(wanted().is_empty());
+    assert_eq!(wanted(), [(well.clone(), 4)]);
+    assert!(lanes.has_more());
+}
+
+#[test]
+fn lane_that_gets_room_is_found_soon() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
+    let mut look = |lanes: &mut Lanes, ms: u64, room: u32| {
+        lanes.look_again(after(ms));
+        let mut visited = 0;
+        let wanted = lanes.wanted(&mut pool, 256, |_, _| {
+            visited += 1;
+            room
+        });
+        wanted.iter().for_each(|(lane, count)| lanes.claimed(&mut pool, lane, *count, *count, false));
+        (visited, wanted.len())
+    };
+    assert_eq!(look(&mut lanes, 1_000, 0), (0, 0));
+    (0..100).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
+    assert_eq!(look(&mut lanes, 1_000, 0), (100, 0));
+    // They get jobs, which gives them no room.
+    (0..100).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
+    assert_eq!(look(&mut lanes, 1_249, 4), (0, 0));
+    assert_eq!((lanes.look_at(), lanes.has_more()), (after(1_250), false));
+    assert_eq!(look(&mut lanes, 1_250, 0), (100, 0));
+    // Usage of earlier processes has been read: a hundred lanes are looked at after a millisecond.
+    lanes.look_early();
+    assert_eq!(look(&mut lanes, 1_250, 4), (0, 0));
+    assert_eq!(lanes.look_at(), after(1_251));
+    assert_eq!(look(&mut lanes, 1_251, 4), (100, 100));
+    assert_eq!(look(&mut lanes, 1_251, 4), (100, 100), "they stay in the queue");
+}
+
+/// The jobs of a removed tenant are given up although its lane has no room.
+#[test]
+fn lane_that_is_asked_aside_returns() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
+    due(&mut lanes, lane("gone"));
+    for ms in 0..300 {
+        lanes.look_again(after(ms));
+        let mut visited = 0;
+        let wanted = lanes.wanted(&mut pool, 256, |_, _| {
+            visited += 1;
+            0
+        });
+        assert_eq!((visited, wanted.len()), (1, 0), "{ms}");
+        lanes.asked(&mut pool, &lane("gone"), 16);
+        lanes.claimed(&mut pool, &lane("gone"), 16, 16, false);
+    }
+    lanes.asked(&mut pool, &lane("gone"), 16);
+    lanes.claimed(&mut pool, &lane("gone"), 16, 3, false);
+    assert_eq!(lanes.len(), 0);
+    lanes.look_again(after(1_000));
+    assert!(lanes.wanted(&mut pool, 256, |_, _| 4).is_empty());
 }

@@ -61,7 +61,7 @@ impl OutboxHooks for OutboxState {
         let (id, vendor, account) = (&tenant.id, &tenant.vendor.name, &tenant.account);
         let is_back = self.recall.lanes.lock().add(id, vendor, account, counts, self.clock.now());
         // The lane's jobs need not wait for a read.
-        if is_back { &self.wake } else { &self.recall.wanted }.notify_one();
+        if is_back { self.recalled() } else { self.recall.wanted.notify_one() }
     }
 
     fn tenant_goes(&self, tenant: &str, vendor: &str) {
@@ -95,6 +95,17 @@ impl OutboxState {
     /// Whether the usage by other processes that concerns the tenant's limits has been counted.
     pub(super) fn is_recalled(&self, tenant: &Tenant) -> bool {
         self.recall.is_ready(tenant)
+    }
+
+    /// Tells the worker that lanes have become ready.
+    fn recalled(&self) {
+        self.recall.has_read.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Whether lanes have become ready since this was last called.
+    pub(super) fn has_recalled(&self) -> bool {
+        self.recall.has_read.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -137,7 +148,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
                 known.read(lane, rest.remove(lane), now);
             }
             drop(known);
-            outbox.wake.notify_one();
+            outbox.recalled();
         }
     }
 }

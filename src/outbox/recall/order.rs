@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -330,6 +330,8 @@ pub(in crate::outbox) struct Recall {
     /// How many times a tenant has appeared.
     pub(super) appeared: AtomicU64,
     pub(super) wanted: Notify,
+    /// Whether lanes have become ready since the worker asked.
+    pub(super) has_read: AtomicBool,
 }
 
 #[cfg(test)]

@@ -1,18 +1,13 @@
-//! Lanes of which nothing is claimed, because a claimed job would only wait: an operator has paused them, or their limits
-//! allow nothing for longer than a claimed job waits. Their jobs stay due in the store, for processes that have room and
-//! for the moment at which the limits allow more. Pure.
+//! Lanes of which nothing is claimed, because their limits allow nothing for longer than a claimed job waits. Their jobs
+//! stay due in the store, for processes that have room and for the moment at which the limits allow more. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::Time;
 use crate::send::outlook::Outlook;
 use crate::store::LaneTier;
 
-/// How long a blocked lane is not looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The part of `LOOK_AGAIN` that each lane adds where there are so many that looking at them takes long.
-const EACH: Duration = Duration::from_micros(10);
 /// How often one job is claimed of a lane whose limits allow nothing by what this process knows. Another process may have
 /// ended a pause that they share, and this process learns of it only when a request asks for a permit.
 const PROBE: Duration = Duration::from_secs(15);
@@ -21,33 +16,14 @@ const FORGET: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 pub(super) struct BlockedLanes {
-    /// The lanes that are not looked at before `until`.
-    seen: HashSet<LaneTier>,
-    until: Time,
     /// The lanes whose limits allowed a claimed job nothing, and when one job is claimed to ask again.
     refused: HashMap<LaneTier, Time>,
 }
 
 impl BlockedLanes {
-    /// Forgets at due time which lanes were blocked, so that each is looked at again.
-    pub(super) fn look(&mut self, now: Time) {
-        if now < self.until {
-            return;
-        }
-        let each = EACH.saturating_mul(u32::try_from(self.seen.len()).unwrap_or(u32::MAX));
-        self.seen.clear();
-        self.until = now + LOOK_AGAIN.max(each);
+    /// Forgets lanes that have had no jobs for a while.
+    pub(super) fn forget(&mut self, now: Time) {
         self.refused.retain(|_, probe_at| now < *probe_at + FORGET);
-    }
-
-    /// Whether the lane was blocked at the last look.
-    pub(super) fn has_seen(&self, lane: &LaneTier) -> bool {
-        self.seen.contains(lane)
-    }
-
-    /// Records that the lane is blocked.
-    pub(super) fn add(&mut self, lane: &LaneTier) {
-        self.seen.insert(lane.clone());
     }
 
     /// Records that the limits allow the lane nothing for longer than a claimed job waits.
@@ -64,10 +40,7 @@ impl BlockedLanes {
                 self.refused.remove(lane);
                 None
             }
-            Outlook::Closed if now < *probe_at => {
-                self.add(lane);
-                Some(0)
-            }
+            Outlook::Closed if now < *probe_at => Some(0),
             Outlook::Closed => {
                 *probe_at = now + PROBE;
                 Some(1)

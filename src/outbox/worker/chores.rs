@@ -121,6 +121,7 @@ impl Worker {
         }
         if chore == Chore::LookAtAll {
             self.lanes.forget();
+            self.blocked.forget(now);
         }
     }
 

@@ -35,7 +35,7 @@ const MAX_JOBS: u32 = 2_048;
 const GIVEN_UP: u32 = 16;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
-/// After a look at all lanes that found none with room, the next look waits for this many times as long as the look
+/// After a look at all queued lanes that found none with room, the next look waits for this many times as long as the look
 /// took.
 const LOOKS_APART: u32 = 4;
 /// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back. The
@@ -75,16 +75,13 @@ impl Worker {
         }
         let mut unknown = Vec::new();
         let blocked = &mut self.blocked;
-        blocked.look(now);
+        self.lanes.look_again(now);
         let mut wanted = self.lanes.wanted(&mut self.pool, LANES, |lane, sent| {
             match core.registry.route(&lane.tenant, &lane.vendor) {
-                _ if blocked.has_seen(lane) || outbox.store.problems.is_parked(lane) => 0,
+                _ if outbox.store.problems.is_parked(lane) => 0,
                 // The lane's earlier usage must be read before its jobs are claimed.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
-                Ok(tenant) if is_paused(core, &tenant) => {
-                    blocked.add(lane);
-                    0
-                }
+                Ok(tenant) if is_paused(core, &tenant) => 0,
                 Ok(tenant) => {
                     let outlook = || outlook(core, &tenant, priority(lane.tier));
                     blocked.room(lane, now, outlook).unwrap_or_else(|| match pace(&tenant.vendor).unit_ns {
@@ -113,9 +110,10 @@ impl Worker {
         }
         if wanted.is_empty() {
             // No lane has room. With thousands of lanes, looking at all of them whenever a job begins or ends would
-            // take a processor.
-            let end = outbox.clock.now();
-            self.look_at = end + end.since(now).saturating_mul(LOOKS_APART);
+            // take a processor. If the look was of a part of them, the next part follows.
+            let (end, has_more) = (outbox.clock.now(), self.lanes.has_more());
+            let apart = if has_more { 1 } else { LOOKS_APART };
+            (self.look_at, self.is_look_due) = (end + end.since(now).saturating_mul(apart), has_more);
             return;
         }
         let most_bytes = free.bytes.min(CLAIM_BYTES);
