@@ -238,9 +238,10 @@ fn window_under_two_names_is_one() {
 
 #[test]
 fn limit_of_requests_at_once_is_marked() {
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [bool]);
     let slots = [("x-concurrency-limit-limit", "10"), ("x-concurrency-limit-used", "3")];
     let rate = [("x-ratelimit-limit", "10"), ("x-ratelimit-remaining", "7")];
-    let cases: [(&[(&str, &str)], &[bool]); 7] = [
+    let cases: [Case; 7] = [
         (&slots, &[true]),
         (&[("x-concurrency-limit", "3/10")], &[true]),
         (&[("x-ratelimit-concurrent-limit", "10"), ("x-ratelimit-concurrent-remaining", "7")], &[true]),
