@@ -51,7 +51,7 @@
 //! | `reservations.rs` | which queue goes first where one has reserved the next units |
 //! | `branch.rs`, `wait_points.rs` | where lanes stand in the tree, and who is woken when a limit has room |
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
-//! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
+//! | `pushback.rs`, `reports.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
 //! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
 //! | `stopped_lanes.rs` | which lanes a pause of a limit stops, and what becomes of their requests |
@@ -104,6 +104,7 @@ mod pool;
 mod pool_places;
 mod pushback;
 mod replay;
+mod reports;
 mod reservations;
 mod scheduler;
 pub mod slab;

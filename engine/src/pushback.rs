@@ -1,4 +1,4 @@
-//! Applies what responses say about limits: reports of remaining units, refusals and pauses.
+//! Applies what responses say about limits: refusals and pauses, and the reports of remaining units (`reports.rs`).
 
 use std::time::Duration;
 
@@ -7,9 +7,8 @@ use super::keys::{LaneKey, PermitKey};
 use super::need::Need;
 use super::notices::Noticed;
 use super::origin::{Origin, Target};
-use super::pause_notices::of_lane;
 use super::slab::Key;
-use super::throttle::{Books, Change, LaneThrottle, Mode, Passed, Refused, Report, Wait};
+use super::throttle::{LaneThrottle, Passed, Refused, Report, Wait};
 use super::{Engine, Whose};
 use crate::pace::Counting;
 use crate::time::Time;
@@ -55,11 +54,11 @@ pub struct FeedbackEffect {
 
 /// An exchange that was answered.
 #[derive(Clone, Copy)]
-struct Exchange {
-    permit: PermitKey,
-    origin: Origin,
-    granted: Time,
-    need: Need,
+pub(super) struct Exchange {
+    pub(super) permit: PermitKey,
+    pub(super) origin: Origin,
+    pub(super) granted: Time,
+    pub(super) need: Need,
     endpoint: EndpointHash,
 }
 
@@ -212,48 +211,11 @@ impl Engine {
         has_probed
     }
 
-    /// Applies a report of remaining units.
-    fn apply_report(&mut self, now: Time, exchange: &Exchange, report: &Report) {
-        let Exchange { origin, granted, need, .. } = *exchange;
-        let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
-        let teaches = found.is_some_and(|target| self.names_alone(&origin, target, report));
-        if let Some(target) = found
-            && let Some((cell, spec)) = self.limit_at(&origin, target)
-        {
-            let units = spec.units(need.cost);
-            // Hardly any report slows a limit down that no report has slowed before, so most end here.
-            let is_nothing = cell.is_at_ease()
-                && report.limit >= spec.pace.limit
-                && match spec.pace.mode {
-                    Mode::Bands => report.is_comfortable(cell.books(spec, now).under_way.saturating_sub(units)),
-                    Mode::Off => report.remaining > 0,
-                    Mode::Pace | Mode::Adaptive => false,
-                };
-            if teaches && (!is_nothing || cell.is_throttled()) {
-                cell.learn_name(&report.about);
-            }
-            if is_nothing {
-                return cell.note_figure(spec, now, granted, units, report);
-            }
-            let notices = cell.report(spec, now, granted, units, report);
-            self.bound_report(now, exchange.permit, &origin, target, report);
-            notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
-            return;
-        }
-        let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
-        let mode = lane.plan.pace.mode;
-        let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1), behind: 0 };
-        let notices = lane.throttle.get_or_insert_default().discover(now, granted, books, report, mode);
-        for notice in notices.into_iter().flatten() {
-            let change = Change { notice, named: true, endpoint: None };
-            self.notices.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
-        }
-    }
-
     /// Pauses the limits that a refusal is about, for all lanes that share them.
-    fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
+    fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, received: Option<&Report>) {
         let Exchange { permit, origin, granted, need, endpoint } = *exchange;
-        let about = report.and_then(|report| self.limit_of(&origin, report));
+        let about = received.and_then(|report| self.limit_of(&origin, report));
+        let report = received.map(|report| self.with_figure(&origin, about, report));
         // Whether the reported remaining units are too few for this request.
         let lacks = |target: &Target| {
             let units = self.spec_at(&origin, *target).map_or(1, |spec| spec.units(need.cost));
@@ -318,18 +280,18 @@ impl Engine {
             let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
             let mut notices = [None; 3];
             if let Some(report) = report.filter(|_| about == Some(*target)) {
-                notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
+                notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, &report));
             }
             if of_the_rate && !(says_empty && is_reported) && !(says_room && pace.is_long()) {
                 notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }
-        if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
+        if let Some(report) = received.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
             self.apply_report(now, exchange, report);
         }
         if let (Some(target), Some(report)) = (about.filter(|target| targets.contains(target)), report) {
-            self.bound_report(now, permit, &origin, target, report);
+            self.bound_report(now, permit, &origin, target, &report);
         }
         // The lane waits for as long as the vendor said, even if others need not, if it has left the account that was
         // refused, or if a tenant at another host joins and what was said of the shared limit is discarded.

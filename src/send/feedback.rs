@@ -16,7 +16,7 @@ use crate::config::{self, Limit, LimitKind};
 use crate::core::Core;
 use crate::dispatch::PermitGuard;
 use crate::engine::plan::EndpointId;
-use crate::engine::throttle::{About, Label, Report, Wait};
+use crate::engine::throttle::{About, Label, Report, Says, Wait};
 use crate::engine::{Feedback, FeedbackEffect, Whose};
 use crate::request::Headroom;
 use crate::retry::{self, Class};
@@ -304,19 +304,20 @@ impl AnswerReader<'_> {
 
     fn report(&self, window: &Window, full: bool) -> Option<Report> {
         let share = window.used.filter(|_| window.is_share).zip(self.configured_limit(window));
-        let (limit, remaining) = match (window.limit, window.remaining, window.used) {
+        let (limit, remaining, says) = match (window.limit, window.remaining, window.used) {
             // The vendor states percentages of a configured limit, rounded down: at least this share is used.
-            _ if share.is_some() => share.map(|(used, limit)| (limit, left_of(limit, used)))?,
-            (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit)),
+            _ if share.is_some() => share.map(|(used, limit)| (limit, left_of(limit, used), Says::Remaining))?,
+            (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit), Says::Both),
             (None, remaining, used) => {
                 let configured = self.configured_limit(window);
-                match (configured, remaining, used) {
+                let (limit, remaining) = match (configured, remaining, used) {
                     (Some(limit), Some(remaining), _) => (limit, remaining),
                     (Some(limit), None, Some(used)) => (limit, limit.saturating_sub(used)),
-                    // An exhausted limit that is not configured: the lane waits for its reset.
-                    (None, Some(0), _) if window.reset_in.is_some() => (1, 0),
+                    // The engine finds the limit by its reset; if it finds none, the lane waits for the reset.
+                    (None, Some(0), _) if window.reset_in.is_some() => (0, 0),
                     _ => return None,
-                }
+                };
+                (limit, remaining, Says::Remaining)
             }
         };
         let mut reset = window.reset_in;
@@ -327,7 +328,7 @@ impl AnswerReader<'_> {
         let name = window.name.as_deref().unwrap_or_default();
         let (is_special, window_ns) = (is_special(name), window.window.map(nanos));
         let about = About { name: Label::of(name), is_special, window_ns, is_parallel: window.is_parallel };
-        Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
+        Some(Report { about, limit, remaining, reset_ns: reset.map(nanos), says })
     }
 
     /// See [`window_limit::configured`]. A limit of requests at once has no rate's figure.

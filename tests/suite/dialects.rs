@@ -165,6 +165,25 @@ async fn endpoint_refusal_holds_up_no_other() {
     assert!(matches!(error.kind(), ErrorKind::RetryLater | ErrorKind::Timeout), "{error:?}");
 }
 
+/// The response does not say of which of two limits nothing is left.
+#[tokio::test(start_paused = true)]
+async fn nothing_left_without_a_limit_is_waited_for() {
+    let burst = "[[vendors.v.limits]]\nname = \"burst\"\nalgorithm = \"fixed_window\"\nlimit = 10\nwindow = \"1s\"\n";
+    let vendor = VENDOR.replace("sliding_window", "fixed_window");
+    let vendor = vendor.replacen("[vendors.v.endpoints", &format!("{burst}[vendors.v.endpoints"), 1);
+    let script = |call: &FakeCall| match call.number {
+        0 => FakeAnswer::status(204).header("x-ratelimit-remaining", "0").header("x-ratelimit-reset", "30"),
+        _ => FakeAnswer::status(204),
+    };
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor);
+    let client =
+        builder.transport(FakeTransport::new(script)).tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    client.send("a", Priority::High, get("/x")).await.unwrap();
+    let began = Instant::now();
+    client.send("a", Priority::High, get("/x")).await.unwrap();
+    assert!((30..=32).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn lower_stated_limit_is_reported_once() {
     let script = |_: &FakeCall| FakeAnswer::status(204).header("ratelimit-policy", "\"requests\";q=30;w=60");

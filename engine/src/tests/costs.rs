@@ -144,7 +144,7 @@ fn discovered_limit_counts_in_its_own_unit() {
             let expensive = Ask { cost: Cost::of([500, 200, 1, 1]), ..ask(Tier::High) };
             let permit = bench.submit_granted(lane, expensive);
             let about = About { name: Label::of(name), is_special: !name.is_empty(), ..About::default() };
-            let report = Report { about, limit: 300, remaining: 299, reset_ns: Some(60 * SECOND) };
+            let report = Report { about, limit: 300, remaining: 299, reset_ns: Some(60 * SECOND), ..Report::default() };
             bench.on_response(permit, Feedback::Passed(Some(report)));
             bench.submit_granted(lane, expensive);
             let seen = bench.engine.view(bench.now, lane).unwrap();
@@ -161,7 +161,7 @@ fn discovered_limit_in_points_holds_what_exceeds_it() {
     let of_tokens = |tokens: u32| Ask { cost: Cost::of([1, tokens, 1, 1]), ..ask(Tier::High) };
     let permit = bench.submit_granted(lane, of_tokens(500));
     let about = About { name: Label::of("tokens"), is_special: true, ..About::default() };
-    let report = Report { about, limit: 1_000, remaining: 499, reset_ns: Some(60 * SECOND) };
+    let report = Report { about, limit: 1_000, remaining: 499, reset_ns: Some(60 * SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Passed(Some(report)));
     let (_, until) = bench.submit_waiting(lane, of_tokens(500));
     assert!(matches!(until, Until::At(at) if at >= bench.now + Duration::from_secs(60)), "{until:?}");

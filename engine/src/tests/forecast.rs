@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
 use super::super::pushback::Feedback;
-use super::super::throttle::{About, Mode, Report, Wait};
+use super::super::throttle::{Mode, Report, Wait};
 use super::super::{Batch, forecast};
 use super::*;
 use crate::cost::Total;
@@ -60,7 +60,7 @@ fn situation(seed: u64) -> Situation {
             limit: limit.into(),
             remaining: random.u64(0..u64::from(limit) / 3),
             reset_ns: Some(random.u64(1..=seconds) * SECOND),
-            about: About::default(),
+            ..Report::default()
         }))),
         _ => None,
     };

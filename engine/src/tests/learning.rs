@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::super::pushback::Feedback;
-use super::super::throttle::{About, Mode, Report, Wait};
+use super::super::throttle::{Mode, Report, Wait};
 use super::*;
 use crate::plan::{Counting, Pace};
 use crate::testing::{Call, ScriptedVendor, VendorLimit};
@@ -112,7 +112,7 @@ impl Trial {
                         limit: reading.limit.into(),
                         remaining: reading.remaining.into(),
                         reset_ns: Some(seconds(reading.reset_at_ns)),
-                        about: About::default(),
+                        ..Report::default()
                     });
                     let word = if verdict.admitted {
                         record.admitted[second] += 1;

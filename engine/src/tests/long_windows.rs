@@ -198,7 +198,7 @@ fn window_without_reset_stops_lane_for_minutes() {
             let start = bench.now;
             let about = About { window_ns: Some(window_ns), ..About::default() };
             let permit = bench.submit_granted(lane, ask(Tier::High));
-            let report = Report { about, limit: 100, remaining: 1, reset_ns: None };
+            let report = Report { about, limit: 100, remaining: 1, ..Report::default() };
             bench.on_response(permit, Feedback::Passed(Some(report)));
             let permit = bench.submit_granted(lane, ask(Tier::High));
             bench.engine.finished(bench.now, permit);

@@ -22,6 +22,7 @@ mod pool_asks;
 mod pool_costs;
 mod pool_pauses;
 mod pushback;
+mod reports;
 mod scopes;
 mod slots;
 mod slots_model;

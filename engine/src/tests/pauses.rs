@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::{Counting, Pace};
-use crate::throttle::{About, Mode, Report, Wait};
+use crate::throttle::{Mode, Report, Wait};
 
 const MONTH: u64 = 31 * 86_400 * SECOND;
 
@@ -271,7 +271,7 @@ fn lanes_of_daily_limit<const N: usize>(mode: Mode, tenants: [&str; N], most: u6
 }
 
 fn report_of_day(limit: u64, remaining: u64) -> Feedback {
-    Feedback::Passed(Some(Report { limit, remaining, reset_ns: Some(DAY), about: About::default() }))
+    Feedback::Passed(Some(Report { limit, remaining, reset_ns: Some(DAY), ..Report::default() }))
 }
 
 #[test]

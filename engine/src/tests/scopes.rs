@@ -70,7 +70,7 @@ pub(super) fn request_to(endpoint: EndpointId) -> Ask {
 }
 
 pub(super) fn report_with_left(remaining: u64) -> Report {
-    Report { limit: 100, remaining, reset_ns: Some(WINDOW * SECOND), about: About::default() }
+    Report { limit: 100, remaining, reset_ns: Some(WINDOW * SECOND), ..Report::default() }
 }
 
 /// Those of the lanes that share the limit with the first.
@@ -282,7 +282,7 @@ fn report_belongs_to_best_fitting_limit() {
         (about("images", true, None), 77, None),
         (about("day", false, Some(60)), 77, None),
     ] {
-        let report = Report { about, limit, remaining: 1, reset_ns: None };
+        let report = Report { about, limit, remaining: 1, ..Report::default() };
         assert_eq!(bench.engine.limit_of(&origin, &report), found, "{about:?} {limit}");
     }
 }
@@ -301,7 +301,7 @@ fn far_reset_means_the_longer_limit() {
     let origin = bench.engine.permits[permit].origin;
     use crate::origin::Target::Own;
     for (seconds, found) in [(20_000, Own(1)), (30, Own(0))] {
-        let report = Report { about: About::default(), limit: 40, remaining: 1, reset_ns: Some(seconds * SECOND) };
+        let report = Report { limit: 40, remaining: 1, reset_ns: Some(seconds * SECOND), ..Report::default() };
         assert_eq!(bench.engine.limit_of(&origin, &report), Some(found), "{seconds} s");
     }
 }
@@ -338,16 +338,12 @@ fn tenants_host_speaks_for_that_tenant() {
         4 => Feedback::RefusedFor(Whose::Account, Wait::Stated(SECOND * 86_400), Some(report_with_left(0))),
         5 => Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(SECOND * 86_400), None),
         6 => Feedback::Passed(Some(report_with_left(0))),
-        7 => {
-            Feedback::Passed(Some(Report { limit: 1, remaining: 0, reset_ns: Some(u64::MAX), about: About::default() }))
-        }
-        8 => {
-            Feedback::Passed(Some(Report { limit: u64::MAX, remaining: 1, reset_ns: Some(0), about: About::default() }))
-        }
+        7 => Feedback::Passed(Some(Report { limit: 1, remaining: 0, reset_ns: Some(u64::MAX), ..Report::default() })),
+        8 => Feedback::Passed(Some(Report { limit: u64::MAX, remaining: 1, reset_ns: Some(0), ..Report::default() })),
         9 => Feedback::PassedFor(u64::MAX, Some(report_with_left(1))),
         10 => Feedback::Failed,
         11 => Feedback::Disowned,
-        _ => Feedback::Passed(Some(Report { limit: 0, remaining: u64::MAX, reset_ns: None, about: About::default() })),
+        _ => Feedback::Passed(Some(Report { limit: 0, remaining: u64::MAX, ..Report::default() })),
     };
     // The vendor's own host; one that all tenants chose; one that the first tenant chose alone.
     let [vendors, same, apart] = [[None, None], [Some("https://one"); 2], [Some("https://evil"), Some("https://one")]];
@@ -431,7 +427,7 @@ fn discovered_exhaustion_reaches_other_processes() {
     for (remaining, paused) in [(3, 0), (0, 600 * SECOND)] {
         let permit = bench.submit_granted(lane, ask(Tier::High));
         let about = About { window_ns: Some(3_600 * SECOND), ..About::default() };
-        let report = Report { limit: 5_000, remaining, reset_ns: Some(600 * SECOND), about };
+        let report = Report { about, limit: 5_000, remaining, reset_ns: Some(600 * SECOND), ..Report::default() };
         bench.on_response(permit, Feedback::Passed(Some(report)));
         assert_eq!(wish(&mut bench).1.paused_ns, paused, "{remaining} left");
     }

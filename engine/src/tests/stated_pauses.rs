@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::pushback::Feedback;
-use super::super::throttle::{About, Notice, Report, Wait};
+use super::super::throttle::{Notice, Report, Wait};
 use super::*;
 
 /// What an engine reports of a lane: who waits, the limit's name, and for how many seconds.
@@ -117,7 +117,7 @@ fn endpoints_pause_stops_its_requests_alone() {
 #[test]
 fn unknown_limit_without_units_stops_the_lane() {
     let (mut before, lane) = Bench::with(patient(Vec::new()));
-    let report = Report { limit: 77, remaining: 0, reset_ns: Some(3_600 * SECOND), about: About::default() };
+    let report = Report { limit: 77, remaining: 0, reset_ns: Some(3_600 * SECOND), ..Report::default() };
     answer(&mut before, lane, ask(Tier::High), Feedback::Passed(Some(report)));
     assert_eq!(stated(&before, lane), [(Waits::Lane, None, 3_600)]);
     let (mut after, again) = Bench::with(patient(Vec::new()));

@@ -55,7 +55,7 @@ use pause::Pause;
 use quota::{QuotaEvent, QuotaTracker};
 pub(crate) use refusal::{Passed, Refused};
 use report::VendorFigure;
-pub use report::{About, Label, Report};
+pub use report::{About, Label, Report, Says};
 pub(crate) use report::{Books, Fit};
 
 /// Number of failures in a row after which a lane is paused.
@@ -285,12 +285,8 @@ impl Throttle {
         pace: &Pace,
     ) -> [Option<Notice>; 2] {
         self.note_figure(now, granted, books.under_way, report, pace);
-        if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
-            // Each response repeats the figure; the vendor's plan may change while no response comes.
-            let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM).min(LONGEST_BELIEF));
-            self.stated = Some((stated, until));
-        } else if granted >= self.quota.told_of() {
-            self.stated = None;
+        if report.says != Says::Remaining {
+            self.believe_limit(now, granted, report.limit, pace);
         }
         let is_overtaken = granted < self.quota.told_of();
         let event = self.quota.on_report(now, granted, books, report, pace);
@@ -321,6 +317,17 @@ impl Throttle {
             self.space_anew(now, pace);
         }
         [yields, slower]
+    }
+
+    /// Applies the limit that the response to a request granted at `granted` states.
+    fn believe_limit(&mut self, now: Time, granted: Time, stated: u64, pace: &Pace) {
+        if (1..pace.limit).contains(&stated) {
+            // Each response repeats the figure; the vendor's plan may change while no response comes.
+            let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM).min(LONGEST_BELIEF));
+            self.stated = Some((stated, until));
+        } else if granted >= self.quota.told_of() {
+            self.stated = None;
+        }
     }
 
     /// The permit has ended without a response. If it was the last probe, the next request is the probe instead. Returns

@@ -18,6 +18,16 @@ pub struct Report {
     pub remaining: u64,
     /// The time until the reset, in nanoseconds.
     pub reset_ns: Option<u64>,
+    pub says: Says,
+}
+
+/// Which of its figures the vendor stated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Says {
+    #[default]
+    Both,
+    /// What remains. The limit is the configured figure, or 0 if it is not known which limit is meant.
+    Remaining,
 }
 
 /// Which limit a report is about.
@@ -145,6 +155,12 @@ impl Report {
     pub(crate) fn fits_by_name(&self, spec: &LimitSpec) -> Option<Fit> {
         let is_other_window = self.about.window_ns.is_some_and(|window| window != spec.pace.window_ns);
         (!is_other_window).then_some(Fit::Name)
+    }
+
+    /// The report as one about a limit of this figure, if it does not say which limit it means.
+    pub(crate) fn of_limit(&self, figure: u64) -> Report {
+        let is_unknown = self.says == Says::Remaining && self.limit == 0;
+        Report { limit: if is_unknown { figure } else { self.limit }, ..*self }
     }
 
     /// Whether enough units remain that this report, without an earlier one, does not slow the limit down.

@@ -358,9 +358,9 @@ impl<'a> Run<'a> {
 
 fn report(reading: Reading, at: u64, reset: Reset) -> Report {
     Report {
-        about: About::default(),
         limit: reading.limit.into(),
         remaining: reading.remaining.into(),
         reset_ns: Some(reset.state(reading.reset_at_ns.saturating_sub(at))),
+        ..Report::default()
     }
 }

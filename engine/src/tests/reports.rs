@@ -1,0 +1,89 @@
+//! Reports that leave something open: which limit they mean, or one of their figures.
+
+use std::time::Duration;
+
+use super::*;
+use crate::plan::{Counting, Pace};
+use crate::throttle::{Mode, Report, Says, Wait};
+
+/// A limit of fixed windows, of which the client uses 80 %.
+fn rate(name: &str, limit: u32, seconds: u64) -> LimitSpec {
+    let (window_ns, budget) = (seconds * SECOND, limit * 4 / 5);
+    let kind = LimitKind::Rate {
+        bucket: BucketSpec::new(budget, f64::from(budget), window_ns, 0),
+        guard: GuardSpec::Log(LogSpec::new(limit, 0, window_ns, TRANSIT).fixed()),
+    };
+    let unit_ns = window_ns / u64::from(budget);
+    let (counting, mode) = (Counting::Windows, Mode::Adaptive);
+    let pace = Pace { unit_ns, limit: limit.into(), window_ns, counting, mode };
+    LimitSpec { kind, pace, ..per_second(name, limit) }
+}
+
+/// A lane with these limits, as (name, limit, window in seconds).
+fn lane_of(limits: &[(&str, u32, u64)]) -> (Bench, LaneKey) {
+    let own = limits.iter().map(|(name, limit, seconds)| rate(name, *limit, *seconds)).collect();
+    let mut plan = Plan { has_slots: false, max_hold_ns: u64::MAX, ..plan(own) };
+    plan.pace.mode = Mode::Adaptive;
+    Bench::with(plan)
+}
+
+/// Nothing is left until a reset in so many seconds, of a limit that the response does not state.
+fn nothing_left(seconds: u64) -> Report {
+    Report { reset_ns: Some(seconds * SECOND), says: Says::Remaining, ..Report::default() }
+}
+
+/// How many requests go within so many seconds, each answered at once without a report.
+fn count_sent(bench: &mut Bench, lane: LaneKey, seconds: u64) -> usize {
+    let mut sent = 0;
+    for _ in 0..seconds * 40 {
+        if let Answer::Granted(permit) = bench.submit(lane, Ask { immediate: true, ..ask(Tier::High) }) {
+            bench.on_response(permit, Feedback::Passed(None));
+            sent += 1;
+        }
+        bench.advance_to(bench.now + Duration::from_millis(25));
+    }
+    sent
+}
+
+#[test]
+fn nothing_left_of_an_unstated_limit_stops_the_one_that_fits() {
+    let limits = [("second", 10, 1), ("minute", 600, 60)];
+    let (mut bench, lane) = lane_of(&limits);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, Feedback::Passed(Some(nothing_left(30))));
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
+    assert_eq!(until, Until::At(bench.now + Duration::from_millis(30_500)), "a second's window ends earlier");
+    // Of no limit that is configured: the lane waits.
+    let (mut bench, lane) = lane_of(&limits[..1]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, Feedback::Passed(Some(nothing_left(30))));
+    let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
+    assert_eq!(until, Until::At(bench.now + Duration::from_millis(30_500)));
+}
+
+#[test]
+fn refusal_without_figures_lowers_no_limit() {
+    let (mut bench, lane) = lane_of(&[("second", 10, 1), ("minute", 600, 60)]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    bench.on_response(permit, Feedback::Refused(Wait::Stated(30 * SECOND), Some(nothing_left(30))));
+    assert_eq!(count_sent(&mut bench, lane, 30), 0);
+    bench.advance_to(bench.now + Duration::from_secs(1));
+    // The rate grows back over the 30 s of the pause, to 8 a second.
+    let sent = count_sent(&mut bench, lane, 60);
+    assert!(sent >= 250, "{sent}");
+}
+
+#[test]
+fn report_without_limit_keeps_the_stated_one() {
+    let (mut bench, lane) = lane_of(&[("minute", 600, 60)]);
+    let stated = Report { limit: 300, remaining: 299, ..Report::default() };
+    let unstated = Report { limit: 600, remaining: 599, says: Says::Remaining, ..Report::default() };
+    for report in [stated, unstated] {
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.on_response(permit, Feedback::Passed(Some(report)));
+        bench.advance_to(bench.now + Duration::from_secs(1));
+    }
+    let spacing = bench.engine.lanes[lane].own.as_mut()[0].throttle_mut().unwrap();
+    let spacing = spacing.spacing(bench.now, &rate("minute", 600, 60).pace);
+    assert_eq!(spacing, Some(250_000_000), "four fifths of 300 a minute");
+}
