@@ -70,6 +70,7 @@ impl Engine {
             for left in before.into_iter().filter(|left| !holders.contains(left)) {
                 self.put_in_force(left);
             }
+            self.joined(key, holders.into_iter().filter(|holder| !before.contains(holder)));
             self.pools_of(key);
             self.run_turns();
             return key;
@@ -94,6 +95,7 @@ impl Engine {
             retired: false,
         });
         self.lanes.set_account(key, account);
+        self.joined(key, holders);
         self.pools_of(key);
         self.run_turns();
         key

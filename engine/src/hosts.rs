@@ -5,14 +5,16 @@
 //! harm chose that host. As soon as one of the lanes has another host, a response changes only its own lane, and
 //! everything that earlier responses changed in the shared limit is discarded.
 //!
-//! A report that is believed stops the other lanes of a shared limit for a bounded time, as refusals do.
+//! A report that is believed stops the other lanes of a shared limit for a bounded time, as refusals do, also those that
+//! join later.
 
 use super::Engine;
 use super::holder::Hosts;
 use super::keys::{HolderKey, LaneKey, PermitKey};
+use super::lane::Lane;
 use super::notices::Forgotten;
 use super::origin::{Origin, Target, Witness};
-use super::throttle::Report;
+use super::throttle::{Report, ToldBy};
 use crate::time::Time;
 
 impl Engine {
@@ -79,16 +81,42 @@ impl Engine {
         report: &Report,
     ) {
         let Target::Shared(place, _) = target else { return };
-        if !origin.holders.get(place).is_some_and(|holder| self.has_others(origin.lane, *holder)) {
-            return;
-        }
+        let has_others = origin.holders.get(place).is_some_and(|holder| self.has_others(origin.lane, *holder));
         let Some(Witness { tenant, most_ns }) = self.witness(permit) else { return };
-        let stated = self
-            .limit_at(origin, target)
-            .and_then(|(cell, spec)| cell.bound_report(spec, now, tenant, most_ns, report));
+        let by = ToldBy { at: now, tenant, most: most_ns, lane: origin.lane };
+        let stated =
+            self.limit_at(origin, target).and_then(|(cell, spec)| cell.bound_report(spec, by, has_others, report));
         if let (Some(until), Some(throttle)) = (stated, self.lane_throttle(origin.lane)) {
             throttle.wait_until(now, until, until);
             self.paused(origin.lane);
+        }
+    }
+
+    /// A lane joins these holders. What responses have said while another tenant's lane was alone is bounded for the
+    /// others from now on; that lane waits for as long as its report says.
+    pub(super) fn joined(&mut self, key: LaneKey, holders: impl IntoIterator<Item = HolderKey>) {
+        let now = self.now;
+        let Some(tenant) = self.lanes.get(key).map(|lane| self.lanes.tenant_hash(lane)) else { return };
+        for holder in holders {
+            let Some(shared) = self.lanes.holder_mut(holder) else { continue };
+            let cells = shared.cells.iter_mut().zip(shared.specs.iter());
+            let bounded: Vec<_> = cells.filter_map(|(cell, spec)| cell.joined(&spec.spec, now, tenant)).collect();
+            for (by, stated) in &bounded {
+                let Some(until) = *stated else { continue };
+                let told = self.lanes.get(by.lane);
+                let is_told = |lane: &Lane| self.lanes.tenant_hash(lane) == by.tenant && lane.shared.contains(&holder);
+                if told.is_some_and(is_told)
+                    && let Some(throttle) = self.lane_throttle(by.lane)
+                {
+                    throttle.wait_until(now, until, until);
+                    // An event has announced the stop of the limit.
+                    throttle.is_told_elsewhere(now);
+                    self.paused(by.lane);
+                }
+            }
+            if !bounded.is_empty() {
+                self.wake_holder(holder);
+            }
         }
     }
 

@@ -130,7 +130,7 @@ impl Engine {
         let holders = inside.shared;
         let mut has_taken = [false; 2];
         for ((holder, history), has_taken) in holders.into_iter().zip(&shared).zip(&mut has_taken) {
-            *has_taken = history.as_ref().is_some_and(|history| self.take_history(holder, history));
+            *has_taken = history.as_ref().is_some_and(|history| self.take_history(lane, holder, history));
         }
         let mut keys = Vec::new();
         for (before, permit, account) in under_way {
@@ -178,7 +178,7 @@ impl Engine {
 
     /// Starts a holder that no lane used here before with what its lanes have used in the other engine. Returns whether
     /// it could.
-    fn take_history(&mut self, holder: HolderKey, history: &History) -> bool {
+    fn take_history(&mut self, lane: LaneKey, holder: HolderKey, history: &History) -> bool {
         let now = self.now;
         let Some(inside) = self.lanes.holder_mut(holder) else { return false };
         let is_new = |cell: &Cell| cell.is_new() && !cell.holds_units();
@@ -195,6 +195,9 @@ impl Engine {
                 if !used.is_slots() {
                     used.since = version;
                     used.rename_permits(now, &[]);
+                    if let Some(throttle) = used.throttle_mut() {
+                        throttle.moved_to(lane);
+                    }
                     if inside.hosts != history.hosts {
                         used.take_throttle();
                     }

@@ -2,8 +2,9 @@
 //! process's are put back.
 //!
 //! The pause of a limit that lanes share is reported as it is in force, after the bound on what one tenant's responses stop
-//! (`max_shared_pause`): put back, it stops the others no longer than that. Where tenants chose the host, the pause is
-//! reported as the lane's alone, and none is put back: the next process may meet a tenant at another host first.
+//! (`max_shared_pause`): put back, it stops the others no longer than that. The same holds where a report is not bounded
+//! yet, because no other tenant's lane is in memory: the lane itself has the whole wait. Where tenants chose the host, the
+//! pause is reported as the lane's alone, and none is put back: the next process may meet a tenant at another host first.
 
 use std::sync::Arc;
 
@@ -86,7 +87,12 @@ impl Engine {
             let Some(shared) = self.lanes.holder(holder) else { continue };
             for (cell, spec) in shared.cells.iter().zip(shared.specs.iter()) {
                 let (Some(throttle), Some(of)) = (cell.throttle(), name_of(plan, spec.endpoint)) else { continue };
-                for (hash, until) in throttle.stated(now, &cell.pace(&spec.spec)) {
+                let pace = cell.pace(&spec.spec);
+                let alone = throttle.stops_alone(now, &pace);
+                if let Some((_, until)) = alone.filter(|(tenant, _)| *tenant == self.lanes.tenant_hash(lane)) {
+                    add(Waits::Lane, None, (spec.endpoint, until));
+                }
+                for (hash, until) in throttle.stated(now, &pace) {
                     if shared.hosts == Hosts::OfVendor {
                         add(who, Some((spec.spec.name.clone(), of.clone())), (hash, until));
                     } else {

@@ -7,7 +7,7 @@ use crate::keys::PermitKey;
 use crate::limit::BlockedBy;
 use crate::limit::free::Free;
 use crate::pace::Counting;
-use crate::throttle::{About, Books, Change, Gate, Notice, Report, Throttle};
+use crate::throttle::{About, Books, Change, Gate, Notice, Report, Throttle, ToldBy};
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -201,14 +201,19 @@ impl Cell {
     pub(crate) fn bound_report(
         &mut self,
         spec: &LimitSpec,
-        now: Time,
-        tenant: u64,
-        most: u64,
+        by: ToldBy,
+        has_others: bool,
         report: &Report,
     ) -> Option<Time> {
-        let report = self.as_held(spec, &spec.with_reset(report, now))?;
+        let report = self.as_held(spec, &spec.with_reset(report, by.at))?;
         let pace = self.pace(spec);
-        self.throttle_mut()?.bound_report(now, tenant, most, &report, &pace)
+        self.throttle_mut()?.bound_report(by, has_others, &report, &pace)
+    }
+
+    /// See [`Throttle::joined`].
+    pub(crate) fn joined(&mut self, spec: &LimitSpec, now: Time, tenant: u64) -> Option<(ToldBy, Option<Time>)> {
+        let pace = self.pace(spec);
+        self.throttle_mut()?.joined(now, tenant, &pace)
     }
 
     /// Counts `units` that other clients took from the vendor's bucket.

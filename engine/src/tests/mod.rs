@@ -12,6 +12,7 @@ mod drain;
 mod failures;
 mod figures;
 mod forecast;
+mod late_tenants;
 mod learning;
 mod long_windows;
 mod moved_units;

@@ -28,7 +28,7 @@ fn refuse_for(bench: &mut Bench, tenant: &str, lane: LaneKey, wait: u64) {
     bench.engine.pause_group(bench.now, all_of_vendor(), tenant, bench.now.plus_nanos(wait), 900 * SECOND);
 }
 
-fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
+pub(super) fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
     bench.engine.paused_until(bench.now, lane).map_or(Duration::ZERO, |until| until.since(bench.now))
 }
 
@@ -251,10 +251,10 @@ fn refusal_stops_a_lane_after_its_move() {
     assert!((30..=34).contains(&grants[0].0.since(start).as_secs()));
 }
 
-const DAY: u64 = 86_400 * SECOND;
+pub(super) const DAY: u64 = 86_400 * SECOND;
 
 /// Tenants of an account that has 100 requests a day. One tenant's response stops the others for `most` nanoseconds.
-fn lanes_of_daily_limit<const N: usize>(mode: Mode, tenants: [&str; N], most: u64) -> (Bench, [LaneKey; N]) {
+pub(super) fn lanes_of_daily_limit<const N: usize>(mode: Mode, tenants: [&str; N], most: u64) -> (Bench, [LaneKey; N]) {
     let mut spec = per_second("daily", 100);
     spec.kind = LimitKind::Rate {
         bucket: BucketSpec::new(80, 100.0, DAY, 0),
@@ -270,7 +270,7 @@ fn lanes_of_daily_limit<const N: usize>(mode: Mode, tenants: [&str; N], most: u6
     (bench, lanes)
 }
 
-fn report_of_day(limit: u64, remaining: u64) -> Feedback {
+pub(super) fn report_of_day(limit: u64, remaining: u64) -> Feedback {
     Feedback::Passed(Some(Report { limit, remaining, reset_ns: Some(DAY), ..Report::default() }))
 }
 

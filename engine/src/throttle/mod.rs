@@ -20,6 +20,7 @@
 //! clients use, allows no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
 mod announced;
+mod bound;
 mod changes;
 mod edge;
 mod endpoint;
@@ -48,6 +49,7 @@ use crate::tier::Tier;
 use crate::time::Time;
 pub(crate) use announced::Change;
 pub use announced::Notice;
+pub(crate) use bound::ToldBy;
 pub(crate) use lane_throttle::{Discovered, LaneThrottle};
 use learned::Learned;
 pub(crate) use pause::Gate;
@@ -142,6 +144,8 @@ pub struct Throttle {
     /// Set if no second tenant has confirmed the last report, which may be wrong: until when the report may stop the limit,
     /// and for how many nanoseconds a grant that the report spaces out may delay the next one.
     doubted: Option<(Time, u64)>,
+    /// Set if the last report came while no other tenant's lane shared the limit: whose it is.
+    unbounded: Option<ToldBy>,
     /// When the normal and the low tier got their last grants.
     last: [Time; 2],
 }

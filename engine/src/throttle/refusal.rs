@@ -1,17 +1,13 @@
-//! Applies refusals, and the response to the probe that finds out whether a pause is over. Bounds for how long one
-//! tenant's response stops the other tenants of a limit (`max_shared_pause`), until another tenant's response confirms
-//! it.
+//! Applies refusals, and the response to the probe that finds out whether a pause is over.
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::{CALM, MAX_ENDPOINTS, Notice, Report, Throttle, WITNESS_MEMORY, Wait};
+use super::{CALM, MAX_ENDPOINTS, Notice, Throttle, Wait};
 use crate::endpoint::EndpointHash;
 use crate::keys::PermitKey;
 use crate::pace::{FIRST_GUESS, LEAST_PAUSE, LONGEST_CUT, Pace, TIER_TURN};
 use crate::time::Time;
 
-/// Little is left if the rest is less than the limit divided by this.
-const LITTLE: u64 = 3;
 /// However many refusals come, the rate of a limit with a long window stays at this share of the full rate: a vendor's
 /// outage would otherwise stop all who share the limit, and from nothing the rate would take days to grow back.
 const LEAST_OF_LONG: f64 = 0.25;
@@ -124,70 +120,6 @@ impl Throttle {
     pub(super) fn leave_alone(&mut self, now: Time, endpoint: EndpointHash, wait: u64) {
         self.pause = Pause::Until(now.plus_nanos(wait));
         (self.refused_by, self.failed_at, self.paused_at) = (Some(endpoint), Some(endpoint), now);
-    }
-
-    /// How long a refusal of `tenant` that asks to wait `wait` nanoseconds pauses this limit: at most `most`, unless
-    /// another tenant's refusal asked for a longer wait too. One wrong response must not stop all tenants of a limit
-    /// for a month.
-    pub(crate) fn believed_wait(&mut self, now: Time, tenant: u64, wait: u64, most: u64) -> u64 {
-        if wait <= most {
-            return wait;
-        }
-        match self.witness.filter(|(_, until)| until.plus_nanos(WITNESS_MEMORY) > now) {
-            Some((witness, _)) if witness != tenant => wait,
-            _ => {
-                self.witness = Some((tenant, now.plus_nanos(most)));
-                most
-            }
-        }
-    }
-
-    /// Shortens a stop that a report in a response to `tenant` has just begun to `most` nanoseconds; then one request
-    /// finds out whether units are back. The report is believed in full if the vendor told another tenant in this window
-    /// that little is left, or if another tenant's response asked for a longer wait too. Returns until when the report
-    /// itself stops the limit, if that was shortened. A report that only slows the limit down is corrected by the next
-    /// response; until then, it stops the limit for `most` nanoseconds at most, and so long does a grant delay the next one.
-    pub(crate) fn bound_report(
-        &mut self,
-        now: Time,
-        tenant: u64,
-        most: u64,
-        report: &Report,
-        pace: &Pace,
-    ) -> Option<Time> {
-        let confirmed = self.told_little.iter().flatten().any(|(other, until)| *other != tenant && *until > now);
-        if report.remaining.saturating_mul(LITTLE) < report.limit {
-            // However far away a wrong reset is, the statement is about this window.
-            let until = now.plus_nanos(report.reset_ns.unwrap_or(u64::MAX).min(pace.window_ns));
-            let of_another = self.told_little.into_iter().flatten().find(|(other, _)| *other != tenant);
-            self.told_little = [Some((tenant, until)), of_another];
-        }
-        self.doubted = (!confirmed).then(|| (now.plus_nanos(most), most));
-        // Also while some units are left, if requests in flight may take them all: their own responses may be out of date
-        // by then, and nothing would correct a wrong report.
-        let stops = |free: Time, until: Time, percent: u64| free > now && (percent == 0 || free >= until);
-        let told = self.quota.told.filter(|told| stops(told.free(now, 1, pace), told.until, told.percent))?;
-        let stated = u64::try_from(told.until.since(now).as_nanos()).unwrap_or(u64::MAX);
-        if confirmed || stated <= most {
-            return None;
-        }
-        let until = now.plus_nanos(self.believed_wait(now, tenant, stated, most));
-        if until >= told.until {
-            return None;
-        }
-        if let Some(told) = &mut self.quota.told {
-            told.until = until;
-        }
-        self.announced.empty_until = self.announced.empty_until.min(until);
-        if told.percent > 0 {
-            // A response to a request that was granted later may find units left, so nothing is paused.
-            return None;
-        }
-        if !matches!(self.pause, Pause::Probing(_)) {
-            self.pause = Pause::Until(self.pause.until().max(until));
-            (self.failed_at, self.paused_at) = (None, now);
-        }
-        Some(told.until)
     }
 
     /// Cuts the rate after a refusal, because the vendor accepts less than the limit says. `passed`: units granted in

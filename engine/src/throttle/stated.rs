@@ -8,11 +8,12 @@ use crate::time::Time;
 
 impl Throttle {
     /// The pauses in force that the vendor asked for: the endpoint, or `None` for requests to all endpoints, and the end.
-    /// Pauses after failures are left out.
+    /// Pauses after failures are left out. What is to be bounded for other tenants ends here as it will for them.
     pub(crate) fn stated(&self, now: Time, pace: &Pace) -> Vec<(Option<EndpointHash>, Time)> {
         let refused = if self.failed_at.is_none() { self.pause.until() } else { Time::ZERO };
         let told = self.quota.told.filter(|_| self.announced.empty_until > now);
-        let believed = self.doubted.map_or(Time::MAX, |(until, _)| until);
+        let doubted = self.doubted.map_or(Time::MAX, |(until, _)| until);
+        let believed = self.to_be_bounded(now).map_or(doubted, |by| doubted.min(by.at.plus_nanos(by.most)));
         let empty = told.map_or(Time::ZERO, |told| told.free(now, 1, pace).min(believed));
         let endpoints = self.endpoints.iter().filter(|(of, ..)| self.failed_at != Some(*of));
         let endpoints = endpoints.map(|(of, pause, _)| (Some(*of), pause.until()));
