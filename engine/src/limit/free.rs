@@ -13,6 +13,15 @@ pub(crate) enum Free {
 }
 
 impl Free {
+    /// At `latest`, if this is later.
+    pub(crate) fn no_later_than(self, latest: Time) -> Free {
+        match self {
+            Free::Now => Free::Now,
+            Free::At(at) => Free::At(at.min(latest)),
+            Free::OnSettle(at) => Free::OnSettle(at.min(latest)),
+        }
+    }
+
     /// Whether this is later than `other`. What waits for a request in flight is later than any known moment.
     pub(crate) fn is_after(self, other: Free) -> bool {
         match (self, other) {

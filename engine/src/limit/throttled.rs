@@ -108,7 +108,7 @@ impl Cell {
         };
         let units = spec.units(cost);
         let gate = throttle.gate(now, tier, units, &spec.pace);
-        let held = throttle.held(now, &spec.pace);
+        let (held, until) = throttle.held(now, &spec.pace);
         let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
             (&mut self.state, &spec.kind)
         else {
@@ -123,7 +123,7 @@ impl Cell {
         let wanted = units.saturating_add(held).min(most.max(units));
         match guard.free(mirrored, now, wanted, true) {
             Free::Now => Gate::Open,
-            free => Gate::Shut(free, BlockedBy::Reported),
+            free => Gate::Shut(free.no_later_than(until), BlockedBy::Reported),
         }
     }
 

@@ -87,3 +87,17 @@ fn report_without_limit_keeps_the_stated_one() {
     let spacing = spacing.spacing(bench.now, &rate("minute", 600, 60).pace);
     assert_eq!(spacing, Some(250_000_000), "four fifths of 300 a minute");
 }
+
+/// A queue that waits for units of a lower limit goes on when that limit is believed no longer.
+#[test]
+fn lower_limit_parks_a_queue_for_15_minutes() {
+    let (mut bench, lane) = lane_of(&[("daily", 1_000, 86_400)]);
+    let of = |cost: u32| Ask { cost: cost.into(), ..ask(Tier::High) };
+    let permit = bench.submit_granted(lane, of(600));
+    let stated = Report { limit: 500, remaining: 250, ..Report::default() };
+    bench.on_response(permit, Feedback::Passed(Some(stated)));
+    let end = bench.now + Duration::from_secs(900);
+    let (waiter, until) = bench.submit_waiting(lane, of(1));
+    assert_eq!(until, Until::At(end));
+    assert_eq!(bench.serve(end, 0), [(end, waiter)]);
+}

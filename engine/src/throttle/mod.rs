@@ -219,14 +219,14 @@ impl Throttle {
     }
 
     /// Units to keep free beyond what our own count holds, because other clients hold them or because the vendor's
-    /// limit is lower than configured.
-    pub(crate) fn held(&self, now: Time, pace: &Pace) -> u32 {
+    /// limit is lower than configured, and until when they are as many: the lower limit is believed for a while.
+    pub(crate) fn held(&self, now: Time, pace: &Pace) -> (u32, Time) {
         if pace.mode != Mode::Adaptive {
-            return 0;
+            return (0, Time::MAX);
         }
-        let stated =
-            self.stated.filter(|(_, until)| *until > now).map_or(0, |(stated, _)| pace.limit.saturating_sub(stated));
-        self.quota.held(now, pace).saturating_add(u32::try_from(stated).unwrap_or(u32::MAX))
+        let stated = self.stated.filter(|(stated, until)| *until > now && *stated < pace.limit);
+        let (less, until) = stated.map_or((0, Time::MAX), |(stated, until)| (pace.limit - stated, until));
+        (self.quota.held(now, pace).saturating_add(u32::try_from(less).unwrap_or(u32::MAX)), until)
     }
 
     /// Whether responses regularly report the remaining units, and not only refusals do.
