@@ -14,7 +14,7 @@ use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::Lane;
 use super::notices::Forgotten;
 use super::origin::{Origin, Target, Witness};
-use super::throttle::{Report, ToldBy};
+use super::throttle::{Report, Says, ToldBy};
 use crate::time::Time;
 
 impl Engine {
@@ -81,6 +81,9 @@ impl Engine {
         report: &Report,
     ) {
         let Target::Shared(place, _) = target else { return };
+        if report.says == Says::Limit {
+            return;
+        }
         let has_others = origin.holders.get(place).is_some_and(|holder| self.has_others(origin.lane, *holder));
         let Some(Witness { tenant, most_ns }) = self.witness(permit) else { return };
         let by = ToldBy { at: now, tenant, most: most_ns, lane: origin.lane };

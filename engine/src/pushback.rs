@@ -117,8 +117,9 @@ impl Engine {
         if word == Feedback::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
             return Vec::new();
         }
+        let besides = self.one_of_each_limit(&exchange.origin, word.report(), besides);
         self.apply_feedback(now, &exchange, word);
-        for report in besides {
+        for report in &besides {
             self.apply_report(now, &exchange, report);
         }
         self.note_changes(now, &exchange.origin);
@@ -259,7 +260,7 @@ impl Engine {
             // accident. If the window is long, this is more certain than any number of refusals.
             let says_room = pace.counting == Counting::Windows
                 && about == Some(*target)
-                && report.is_some_and(|report| report.remaining > report.limit / 2);
+                && report.is_some_and(|report| report.says_room());
             let in_use = match has_been_refused {
                 true => is_meant || fullest < 0.5,
                 // If all slots may be in use as well, a rate is blamed at first only if it is used as far as its pace

@@ -1,11 +1,37 @@
 //! Applies what responses report as remaining of limits.
 
+use smallvec::SmallVec;
+
 use super::Engine;
 use super::origin::{Origin, Target};
 use super::pause_notices::of_lane;
 use super::pushback::Exchange;
-use super::throttle::{Books, Change, Mode, Report};
+use super::throttle::{About, Books, Change, Fit, Mode, Report, Says};
 use crate::time::Time;
+
+/// Which limit one of a response's reports is about.
+struct Attributed {
+    /// `None` if no configuration states the limit.
+    target: Option<Target>,
+    about: About,
+    says: Says,
+    /// Whether the report has the limit's name or figure.
+    is_sure: bool,
+}
+
+impl Attributed {
+    /// Whether a later report of the same response says nothing beside this one.
+    fn replaces(&self, later: &Attributed) -> bool {
+        let is_same = self.target == later.target && (self.target.is_some() || self.about == later.about);
+        is_same
+            && match later.says {
+                // It says nothing of what is left.
+                Says::Limit => self.says != Says::Remaining,
+                Says::Both => self.is_sure || self.says == Says::Remaining || !later.is_sure,
+                Says::Remaining => true,
+            }
+    }
+}
 
 impl Engine {
     /// The report with the figure of the limit that it is about, if it does not say which limit it means. A limit that
@@ -13,6 +39,39 @@ impl Engine {
     pub(super) fn with_figure(&self, origin: &Origin, about: Option<Target>, report: &Report) -> Report {
         let spec = about.and_then(|target| self.spec_at(origin, target));
         report.of_limit(spec.map_or(1, |spec| spec.pace.limit))
+    }
+
+    /// Those of the reports `besides` the first one that are not about the limit of an earlier one. The tightest comes
+    /// first: a looser one would end the stop that it begins. But one that states the limit's own name or figure is taken
+    /// if the earlier one states another figure, which is probably that of another limit.
+    pub(super) fn one_of_each_limit(
+        &self,
+        origin: &Origin,
+        first: Option<&Report>,
+        besides: &[Report],
+    ) -> SmallVec<[Report; 1]> {
+        let mut taken = SmallVec::new();
+        if besides.is_empty() {
+            return taken;
+        }
+        let mut earlier: SmallVec<[Attributed; 2]> =
+            first.into_iter().map(|report| self.attributed(origin, report)).collect();
+        for report in besides {
+            let this = self.attributed(origin, report);
+            if !earlier.iter().any(|earlier| earlier.replaces(&this)) {
+                taken.push(*report);
+            }
+            earlier.push(this);
+        }
+        taken
+    }
+
+    fn attributed(&self, origin: &Origin, report: &Report) -> Attributed {
+        let target = self.limit_of(origin, report).filter(|target| self.is_believed(origin, *target));
+        let fit = target.and_then(|target| report.fits(self.spec_at(origin, target)?));
+        // A limit that is found although the report does not fit it was called by this name before.
+        let is_sure = target.is_some() && fit.is_none_or(|fit| fit <= Fit::Units);
+        Attributed { target, about: report.about, says: report.says, is_sure }
     }
 
     /// Applies a report of remaining units.

@@ -282,8 +282,8 @@ impl AnswerReader<'_> {
         }
     }
 
-    /// The reports for the engine: that of the window with the smallest share left, and those of the other windows.
-    /// Also logs limits that contradict the vendor's entry.
+    /// The reports for the engine: that of the window with the smallest share left, and those of the other windows; last
+    /// those that do not say what is left. Also logs limits that contradict the vendor's entry.
     fn reports(&self, signals: &Signals) -> (Option<Report>, Reports) {
         let mut reports = Reports::new();
         if signals.windows.is_empty() {
@@ -297,7 +297,7 @@ impl AnswerReader<'_> {
         reports.extend(windows.filter_map(|window| self.report(window, full)).take(MAX_REPORTS));
         // The products of two u64 fit into a u128.
         let left = |report: &Report| (u128::from(report.remaining) << 64) / u128::from(report.limit.max(1));
-        reports.sort_by_key(|report| (left(report), Reverse(report.reset_ns)));
+        reports.sort_by_key(|report| (report.says == Says::Limit, left(report), Reverse(report.reset_ns)));
         let first = (!reports.is_empty()).then(|| reports.remove(0));
         (first, reports)
     }
@@ -307,7 +307,8 @@ impl AnswerReader<'_> {
         let (limit, remaining, says) = match (window.limit, window.remaining, window.used) {
             // The vendor states percentages of a configured limit, rounded down: at least this share is used.
             _ if share.is_some() => share.map(|(used, limit)| (limit, left_of(limit, used), Says::Remaining))?,
-            (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit), Says::Both),
+            (Some(limit), Some(remaining), _) => (limit, remaining, Says::Both),
+            (Some(limit), None, _) => (limit, limit, Says::Limit),
             (None, remaining, used) => {
                 let configured = self.configured_limit(window);
                 let (limit, remaining) = match (configured, remaining, used) {

@@ -7,7 +7,7 @@ use crate::keys::PermitKey;
 use crate::limit::BlockedBy;
 use crate::limit::free::Free;
 use crate::pace::Counting;
-use crate::throttle::{About, Books, Change, Gate, Notice, Report, Throttle, ToldBy};
+use crate::throttle::{About, Books, Change, Gate, Notice, Report, Says, Throttle, ToldBy};
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -171,7 +171,7 @@ impl Cell {
         books.under_way = books.under_way.saturating_sub(units);
         let throttle = self.throttle_or_new();
         let notice = throttle.report(now, granted, books, report, &pace);
-        if pace.counting == Counting::Bucket {
+        if pace.counting == Counting::Bucket && report.says != Says::Limit {
             let more = throttle.unexplained();
             self.owe(spec, now, more);
         }

@@ -45,6 +45,13 @@ fn count_sent(bench: &mut Bench, lane: LaneKey, seconds: u64) -> usize {
     sent
 }
 
+/// The time between requests of the lane's first limit, in nanoseconds, if the vendor's responses have changed it.
+fn spacing(bench: &mut Bench, lane: LaneKey) -> Option<u64> {
+    let lane = &mut bench.engine.lanes[lane];
+    let pace = lane.plan.own[0].pace;
+    lane.own.as_mut()[0].throttle_mut()?.spacing(bench.now, &pace)
+}
+
 #[test]
 fn nothing_left_of_an_unstated_limit_stops_the_one_that_fits() {
     let limits = [("second", 10, 1), ("minute", 600, 60)];
@@ -83,9 +90,7 @@ fn report_without_limit_keeps_the_stated_one() {
         bench.on_response(permit, Feedback::Passed(Some(report)));
         bench.advance_to(bench.now + Duration::from_secs(1));
     }
-    let spacing = bench.engine.lanes[lane].own.as_mut()[0].throttle_mut().unwrap();
-    let spacing = spacing.spacing(bench.now, &rate("minute", 600, 60).pace);
-    assert_eq!(spacing, Some(250_000_000), "four fifths of 300 a minute");
+    assert_eq!(spacing(&mut bench, lane), Some(250_000_000), "four fifths of 300 a minute");
 }
 
 /// A queue that waits for units of a lower limit goes on when that limit is believed no longer.
@@ -100,4 +105,63 @@ fn lower_limit_parks_a_queue_for_15_minutes() {
     let (waiter, until) = bench.submit_waiting(lane, of(1));
     assert_eq!(until, Until::At(end));
     assert_eq!(bench.serve(end, 0), [(end, waiter)]);
+}
+
+/// Two families of headers are about the same limit.
+#[test]
+fn looser_report_ends_no_stop() {
+    let says = |limit: u64, remaining: u64, seconds: u64, says: Says| Report {
+        limit,
+        remaining,
+        reset_ns: Some(seconds * SECOND),
+        says,
+        ..Report::default()
+    };
+    let nothing = says(1_000, 0, 20, Says::Remaining);
+    for looser in [says(1_000, 100, 600, Says::Remaining), says(1_000, 100, 600, Says::Both)] {
+        let (mut bench, lane) = lane_of(&[("hourly", 1_000, 3_600)]);
+        let permit = bench.submit_granted(lane, ask(Tier::High));
+        bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(nothing)), &[looser], true);
+        let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
+        assert_eq!(until, Until::At(bench.now + Duration::from_millis(20_500)), "{looser:?}");
+    }
+    // Of a limit that no configuration states.
+    let (mut bench, lane) = lane_of(&[]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let [nothing, looser] = [says(77, 0, 20, Says::Both), says(77, 10, 600, Says::Both)];
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(nothing)), &[looser], true);
+    bench.submit_waiting(lane, ask(Tier::High));
+    // The figure of the limit decides between reports that may be about it.
+    let (mut bench, lane) = lane_of(&[("hourly", 1_000, 3_600)]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let [of_another, its_own] = [says(5_000, 0, 20, Says::Both), says(1_000, 999, 600, Says::Both)];
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(of_another)), &[its_own], true);
+    bench.submit_granted(lane, ask(Tier::High));
+}
+
+#[test]
+fn limit_without_remaining_ends_no_stop() {
+    for limits in [&[("hourly", 1_000, 3_600)][..], &[]] {
+        let (mut bench, lane) = lane_of(limits);
+        let permits = [0, 1].map(|_| {
+            bench.advance_to(bench.now + Duration::from_millis(10));
+            bench.submit_granted(lane, ask(Tier::High))
+        });
+        let nothing = Report { limit: 1_000, reset_ns: Some(20 * SECOND), ..Report::default() };
+        let limit = Report { limit: 1_000, remaining: 1_000, says: Says::Limit, ..Report::default() };
+        for (permit, report) in permits.into_iter().zip([nothing, limit]) {
+            bench.on_response(permit, Feedback::Passed(Some(report)));
+        }
+        let (_, until) = bench.submit_waiting(lane, ask(Tier::High));
+        assert_eq!(until, Until::At(bench.now + Duration::from_millis(20_500)), "{limits:?}");
+    }
+}
+
+#[test]
+fn lower_limit_without_remaining_slows_the_lane() {
+    let (mut bench, lane) = lane_of(&[("minute", 600, 60)]);
+    let permit = bench.submit_granted(lane, ask(Tier::High));
+    let limit = Report { limit: 300, remaining: 300, says: Says::Limit, ..Report::default() };
+    bench.on_response(permit, Feedback::Passed(Some(limit)));
+    assert_eq!(spacing(&mut bench, lane), Some(250_000_000));
 }

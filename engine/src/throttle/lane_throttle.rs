@@ -2,7 +2,7 @@
 //! explains, and limits that only the vendor's responses mention.
 
 use super::{
-    About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Passed, Refused, Report, Throttle,
+    About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Passed, Refused, Report, Says, Throttle,
 };
 use crate::cost::{Cost, PointKind};
 use crate::keys::PermitKey;
@@ -173,6 +173,11 @@ impl LaneThrottle {
             self.discovered.len() - 1
         });
         let Some(limit) = self.discovered.get_mut(number) else { return [None; 2] };
+        let knows_what_is_left = limit.report.says != Says::Limit && limit.throttle.left(now, &limit.pace).is_some();
+        if report.says == Says::Limit && knows_what_is_left {
+            limit.heard = now;
+            return [None; 2];
+        }
         // A window of unknown length lasts at least until its reset.
         let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
         let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
@@ -186,6 +191,7 @@ impl LaneThrottle {
         let unit_ns = (window_ns / report.limit).max(1);
         limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Unstated, mode };
         (limit.report, limit.heard) = (*report, now);
+        let report = &Report { says: Says::Both, ..*report };
         let notices = limit.throttle.report(now, granted, books, report, &limit.pace);
         if report.reset_ns.is_none() {
             limit.throttle.doubt_report(now);

@@ -288,10 +288,15 @@ impl Throttle {
         report: &Report,
         pace: &Pace,
     ) -> [Option<Notice>; 2] {
-        self.note_figure(now, granted, books.under_way, report, pace);
         if report.says != Says::Remaining {
             self.believe_limit(now, granted, report.limit, pace);
         }
+        if report.says == Says::Limit {
+            // What an earlier response has said of the remaining units holds.
+            self.space_anew(now, pace);
+            return [None; 2];
+        }
+        self.note_figure(now, granted, books.under_way, report, pace);
         let is_overtaken = granted < self.quota.told_of();
         let event = self.quota.on_report(now, granted, books, report, pace);
         // Without a throttle, only the reset ends a pause that an empty report began.

@@ -28,6 +28,8 @@ pub enum Says {
     Both,
     /// What remains. The limit is the configured figure, or 0 if it is not known which limit is meant.
     Remaining,
+    /// The limit. All of it counts as remaining if no other response has said what is left.
+    Limit,
 }
 
 /// Which limit a report is about.
@@ -161,6 +163,11 @@ impl Report {
     pub(crate) fn of_limit(&self, figure: u64) -> Report {
         let is_unknown = self.says == Says::Remaining && self.limit == 0;
         Report { limit: if is_unknown { figure } else { self.limit }, ..*self }
+    }
+
+    /// Whether the vendor says that more than half of the limit is left.
+    pub(crate) fn says_room(&self) -> bool {
+        self.says != Says::Limit && self.remaining > self.limit / 2
     }
 
     /// Whether enough units remain that this report, without an earlier one, does not slow the limit down.

@@ -3,7 +3,7 @@
 //! remaining units gets the lower of both figures.
 
 use super::Throttle;
-use super::report::{Report, VendorFigure};
+use super::report::{Report, Says, VendorFigure};
 use crate::pace::{Counting, LEAST_PAUSE, LONGEST_BELIEF, Pace};
 use crate::time::Time;
 
@@ -12,7 +12,7 @@ impl Throttle {
     /// have no response.
     pub(crate) fn note_figure(&mut self, now: Time, granted: Time, under_way: u32, report: &Report, pace: &Pace) {
         let is_overtaken = self.figure.is_some_and(|figure| granted < figure.of);
-        if report.limit == 0 || is_overtaken {
+        if report.limit == 0 || report.says == Says::Limit || is_overtaken {
             return;
         }
         // The response does not count requests that were granted after its own. Before the first report, grants are not
