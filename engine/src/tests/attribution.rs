@@ -58,7 +58,7 @@ fn report_of_requests_at_once_is_about_no_rate() {
     for name in ["concurrency", "others"] {
         for (is_parallel, found) in [(false, Some(Target::Own(0))), (true, None)] {
             let about = About { name: Label::of(name), is_special: true, is_parallel, ..About::default() };
-            let report = Report { about, limit: 100, remaining: 0, reset_ns: None };
+            let report = Report { about, limit: 100, remaining: 0, reset_ns: None, ..Report::default() };
             assert_eq!(bench.engine.limit_of(&origin, &report), found, "{name}");
         }
     }
