@@ -105,8 +105,9 @@ impl Engine {
         }
     }
 
-    /// Queues a request and runs the turns, which may grant this request or others.
-    pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
+    /// Queues a request and runs the turns, which may grant this request or others. `deferred`: its caller writes a record
+    /// between the grant and the start.
+    pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask, deferred: bool) -> Result<Queued, Refusal> {
         let now = self.now;
         self.give_way();
         let inside = &self.lanes[need.lane];
@@ -130,7 +131,8 @@ impl Engine {
             return Err(Refusal::AllFull { waiting: self.waiters.queued_anywhere() });
         }
         let queue = self.queue_for(need);
-        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask).until(tires, give_up));
+        let waiter = Waiter::new(need.lane, queue, now, ask).until(tires, give_up).deferred(deferred);
+        let waiter = self.waiters.insert(waiter);
         let first = self.waiters.queue(queue).is_none_or(|queue| queue.head().is_none());
         self.enqueue(waiter, false);
         let woken_before = self.waiters.woken_count();
@@ -144,7 +146,7 @@ impl Engine {
     /// Queues a request because others wait already or because its limits have no room.
     fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
         let now = self.now;
-        let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask) {
+        let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask, false) {
             Ok(queued) => queued,
             Err(refusal) => return Answer::Refused(refusal),
         };
@@ -363,21 +365,7 @@ impl Engine {
         true
     }
 
-    /// Queues a waiter that missed its grant, before all others, now that its caller has come back.
-    pub(super) fn requeue(&mut self, waiter: WaiterKey) {
-        let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
-        self.unpin(lane);
-        self.apply_group_pauses(lane);
-        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
-        // Limits may have become smaller since the grant.
-        if let Some(refusal) = self.too_expensive(&need) {
-            return self.waiters.refuse(waiter, refusal);
-        }
-        self.wait_again(waiter, true);
-        self.set_timer(tires, Timer::GiveUp { waiter });
-    }
-
-    fn need_of(&self, waiter: WaiterKey) -> Option<Need> {
+    pub(super) fn need_of(&self, waiter: WaiterKey) -> Option<Need> {
         let inside = self.waiters.get(waiter)?;
         self.lanes.get(inside.lane)?;
         Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })

@@ -1,11 +1,14 @@
 //! How a waiter's grant is picked up and started: at once, or by a second call if something must be recorded between
 //! the grant and the exchange.
 //!
-//! A grant that is not started is held for [`UNSTARTED_NS`](super::UNSTARTED_NS) at most, and the record may take much
+//! A grant that is not started is held for [`UNSTARTED_NS`](super::permit_book::UNSTARTED_NS), and the record may take
 //! longer than that. Other requests get the units meanwhile, and the waiter is granted anew when its caller asks again.
 //! The limits thus count every exchange from the moment at which it is really sent.
+//!
+//! The caller must ask again while its record is good, or it would write one after the other and never start. So the
+//! waiter's turn is not charged, and the next unit that nobody has reserved is its own.
 
-use super::keys::{LaneKey, PermitKey, WaiterKey};
+use super::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
 use super::need::Need;
 use super::waiting::WaiterState;
 use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
@@ -31,7 +34,7 @@ impl Engine {
         if let Some(refusal) = self.too_expensive(&need) {
             return Err(refusal);
         }
-        let waiter = self.queue_up(&need, ask)?.waiter;
+        let waiter = self.queue_up(&need, ask, true)?.waiter;
         if self.waiters.is_queued(waiter) {
             self.set_timer(self.waiters[waiter].tires, Timer::GiveUp { waiter });
         }
@@ -52,7 +55,7 @@ impl Engine {
     }
 
     /// The grant of a waiter; `None` if it has none. A waiter whose grant was taken back is queued again, before all
-    /// others. An error ends the waiter.
+    /// others of its queue. An error ends the waiter.
     pub fn granted(&mut self, now: Time, waiter: WaiterKey) -> Result<Option<PermitKey>, Refusal> {
         let now = self.tick(now);
         let inside = self.waiters.get(waiter).ok_or(Refusal::NoLane)?;
@@ -93,6 +96,35 @@ impl Engine {
         if let Some(WaiterState::Granted(permit)) = self.waiters.get(waiter).map(|waiter| waiter.state.clone()) {
             self.revoke(permit);
             self.run_turns();
+        }
+    }
+
+    /// Queues a waiter that missed its grant, before all others of its queue, now that its caller has come back.
+    fn requeue(&mut self, waiter: WaiterKey) {
+        let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
+        self.unpin(lane);
+        self.apply_group_pauses(lane);
+        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
+        // Limits may have become smaller since the grant.
+        if let Some(refusal) = self.too_expensive(&need) {
+            return self.waiters.refuse(waiter, refusal);
+        }
+        // A caller that polls late is charged for each turn that it does not use: others wait for it meanwhile.
+        if self.waiters[waiter].deferred {
+            let queue = self.queue_for(&need);
+            self.refund(&need, queue);
+        }
+        self.wait_again(waiter, true);
+        self.set_timer(tires, Timer::GiveUp { waiter });
+    }
+
+    /// Takes back the charge for a turn that was not used. Not before the caller is back: until then the turn would be
+    /// given to the next request of the queue, which has no record either.
+    fn refund(&mut self, need: &Need, queue: QueueKey) {
+        let cost = need.cost.turn();
+        self.each_turns(need, |turns, weight| turns.refund(need.tier, cost, weight));
+        if let Some(leaf) = self.waiters.queue(queue).map(|queue| queue.node) {
+            self.tree.refund(leaf, cost);
         }
     }
 }

@@ -366,6 +366,22 @@ impl Tree {
         self.put_back(path);
     }
 
+    /// Takes back what a turn of `cost` moved the starts of a leaf and of the nodes above it: the turn was not used. Rare:
+    /// it searches the heaps for these nodes.
+    pub(crate) fn refund(&mut self, leaf: NodeKey, cost: u32) {
+        let mut node = leaf;
+        loop {
+            let Some(inside) = self.nodes.get_mut(node) else { return };
+            inside.start = inside.start.saturating_sub(step(cost, inside.weight));
+            let (parent, queued) = (inside.parent, std::mem::take(&mut inside.queued));
+            if queued {
+                self.nodes[parent].ready.retain(|Reverse((_, _, _, child))| *child != node);
+                self.push(node);
+            }
+            node = parent;
+        }
+    }
+
     /// Reserves the turn for this path until it is charged: requests that arrive later come after it.
     pub(crate) fn hold_turn(&mut self, path: &Path) {
         for node in &path.nodes[..path.len] {

@@ -21,7 +21,7 @@ use super::need::Need;
 use super::scheduler::Path;
 use super::slab::Key;
 use super::throttle::{Gate, LaneThrottle};
-use super::waiting::LimitLevel;
+use super::waiting::{LimitLevel, Turns};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::time::Time;
 
@@ -110,8 +110,9 @@ fn stop<'a>(
 }
 
 impl Engine {
-    /// Charges a granted request to the tiers' turns at its limits.
-    fn charge_sites(&mut self, need: &Need) {
+    /// Calls `change` with the tiers' turns at each limit of a request where the tree does not decide them, and with the
+    /// weight of its tier.
+    pub(super) fn each_turns(&mut self, need: &Need, mut change: impl FnMut(&mut Turns, u32)) {
         let Some(lane) = self.lanes.get(need.lane) else { return };
         let weight = lane.plan.tier_weights[need.tier.index()];
         for place in LEVELS {
@@ -119,7 +120,7 @@ impl Engine {
                 && self.has_wait_point(need, place)
                 && let Some(wait_point) = self.wait_point(need, place)
             {
-                wait_point.turns.charge(need.tier, need.cost.turn(), weight);
+                change(&mut wait_point.turns, weight);
             }
         }
     }
@@ -337,7 +338,7 @@ impl Engine {
             Ok(()) => {
                 let due = due.max(submitted);
                 let permit = self.grant(&need, due, attempt, Some(head));
-                self.charge_sites(&need);
+                self.each_turns(&need, |turns, weight| turns.charge(tier, need.cost.turn(), weight));
                 self.dequeue(head);
                 self.waiters.grant(head, permit);
                 self.tree.charge(path, need.cost.turn());

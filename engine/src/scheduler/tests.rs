@@ -67,6 +67,22 @@ fn costs_are_shared_by_weight() {
 }
 
 #[test]
+fn turn_that_was_not_used_comes_again() {
+    // With and without another request of its tier, which keeps the tier's place meanwhile.
+    for others in [0, 10] {
+        let mut tree = Tree::default();
+        let (root, leaves) = tiers(&mut tree);
+        (0..100).for_each(|_| tree.arrive(leaves[0]));
+        (0..=others).for_each(|_| tree.arrive(leaves[2]));
+        let next = |tree: &mut Tree| turn(tree, root, &leaves, 1);
+        assert_eq!([(); 3].map(|()| next(&mut tree)), [Some(0), Some(2), Some(0)]);
+        tree.refund(leaves[2], 1);
+        tree.arrive(leaves[2]);
+        assert_eq!([(); 6].map(|()| next(&mut tree)), [2, 0, 0, 0, 0, 0].map(Some), "{others}");
+    }
+}
+
+#[test]
 fn parked_queue_resumes_its_place() {
     let mut tree = Tree::default();
     let root = tree.add_root();

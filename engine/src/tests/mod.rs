@@ -8,6 +8,7 @@ mod change;
 mod check;
 mod concurrency;
 mod costs;
+mod deferred;
 mod drain;
 mod failures;
 mod figures;

@@ -65,6 +65,12 @@ impl Turns {
         self.now = start;
         self.starts[tier.index()] = start.saturating_add(step(cost, weight));
     }
+
+    /// Takes back a charge for a turn that was not used.
+    pub(crate) fn refund(&mut self, tier: Tier, cost: u32, weight: u32) {
+        let start = &mut self.starts[tier.index()];
+        *start = start.saturating_sub(step(cost, weight));
+    }
 }
 
 impl WaitPoint {

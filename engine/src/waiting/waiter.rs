@@ -27,6 +27,8 @@ pub(crate) struct Waiter {
     /// How long the exchange may take.
     pub(crate) attempt: Attempt,
     pub(crate) submitted: Time,
+    /// Whether its caller writes a record between the grant and the start.
+    pub(crate) deferred: bool,
     pub(crate) state: WaiterState,
     /// What blocked the request last.
     pub(crate) reason: WaitReason,
@@ -58,6 +60,7 @@ impl Waiter {
             patience_ns: ask.patience_ns,
             attempt: ask.attempt,
             submitted,
+            deferred: false,
             state: WaiterState::Queued,
             reason: WaitReason::turn(),
             prev: Key::NONE,
@@ -67,5 +70,9 @@ impl Waiter {
 
     pub(crate) fn until(self, tires: Time, give_up: Time) -> Waiter {
         Waiter { tires, give_up, ..self }
+    }
+
+    pub(crate) fn deferred(self, deferred: bool) -> Waiter {
+        Waiter { deferred, ..self }
     }
 }
