@@ -6,13 +6,19 @@
 //! The limits thus count every exchange from the moment at which it is really sent.
 //!
 //! The caller must ask again while its record is good, or it would write one after the other and never start. So the
-//! waiter's turn is not charged, and the next unit that nobody has reserved is its own.
+//! waiter's turn is not charged, and the next unit that nobody has reserved is its own. Where that one comes late, the
+//! grant is held until it would come.
 
+use super::cost::PointKind;
 use super::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
 use super::need::Need;
+use super::origin::Origin;
 use super::waiting::WaiterState;
 use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
 use crate::time::Time;
+
+/// The longest that a grant is held for a record, in nanoseconds: the store's records are good for as long.
+const LONGEST_HOLD_NS: u64 = 2_000_000_000;
 
 impl Engine {
     /// Queues a request whose grant is started later by [`claim`](Self::claim), after [`granted`](Self::granted) has
@@ -126,5 +132,37 @@ impl Engine {
         if let Some(leaf) = self.waiters.queue(queue).map(|queue| queue.node) {
             self.tree.refund(leaf, cost);
         }
+    }
+
+    /// Whether a grant that was not started in time is left to its waiter, which waits for its record.
+    pub(super) fn is_held_on(&mut self, key: PermitKey) -> bool {
+        let Some(permit) = self.permits.get(key).filter(|permit| permit.is_granted()) else { return false };
+        let (granted, origin, need) = (permit.granted(), permit.origin, permit.need());
+        if !self.waiters.get(permit.waiter()).is_some_and(|waiter| waiter.deferred) {
+            return false;
+        }
+        granted.plus_nanos(self.next_units_take(&origin, &need).min(LONGEST_HOLD_NS)) > self.now
+    }
+
+    /// How long the limits that a permit has taken from need to bring as many units, in nanoseconds; 0 if they have
+    /// them. A slot is expected to come back within half the time of an exchange.
+    fn next_units_take(&mut self, origin: &Origin, need: &Need) -> u64 {
+        let now = self.now;
+        let Some(lane) = self.lanes.get_mut(origin.lane) else { return 0 };
+        // What is expected of an exchange is twice what exchanges take.
+        let (service, pace) = (lane.expected_service(now) / 4, lane.plan.pace);
+        let spacing = lane.throttle.as_mut().and_then(|throttle| throttle.spacing(now, &pace));
+        let in_all = |each: u64, units: u32| each.saturating_mul(u64::from(units));
+        let mut longest = spacing.map_or(0, |(each, _)| in_all(each, need.cost.points(PointKind::POINTS)));
+        self.each_cell(origin, |cell, spec| {
+            let spacing = cell.spacing(spec, now).map_or(0, |(each, _)| each);
+            let each = match cell.is_slots() {
+                _ if cell.has_room(spec, now, need.cost, need.high()) => spacing,
+                true => spacing.max(service),
+                false => spacing.max(cell.pace(spec).unit_ns),
+            };
+            longest = longest.max(in_all(each, spec.units(need.cost)));
+        });
+        longest
     }
 }

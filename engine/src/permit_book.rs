@@ -11,14 +11,14 @@ use super::slab::{Slab, excess};
 use crate::time::Time;
 
 /// A permit that was not started for this long after its grant is taken back and offered to the next request, in
-/// nanoseconds.
+/// nanoseconds. One that is held for longer is looked at again as often.
 pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 
 /// The permits of an engine.
 pub(super) struct Permits {
     all: Slab<OfPermit, Permit>,
-    /// Permits that may not have been started, in the order of their grants, each with the moment at which it is taken
-    /// back.
+    /// Permits that may not have been started, each with the moment at which it is taken back or looked at again, the
+    /// earliest first.
     unstarted: VecDeque<(Time, PermitKey)>,
     /// No started permit is overdue before this moment.
     due: Time,
@@ -190,7 +190,7 @@ impl Permits {
         self.due
     }
 
-    /// When the oldest permit that was not started is taken back.
+    /// When the next permit that was not started is taken back or looked at again.
     pub(super) fn next_unstarted(&mut self) -> Time {
         self.drop_started();
         self.unstarted.front().map_or(Time::MAX, |(due, _)| *due)
@@ -201,6 +201,11 @@ impl Permits {
     pub(super) fn pop_unstarted(&mut self, now: Time) -> Option<PermitKey> {
         self.unstarted.front().filter(|(due, _)| *due <= now)?;
         self.unstarted.pop_front().map(|(_, key)| key)
+    }
+
+    /// Puts a permit that is held for longer back on the list of unstarted permits.
+    pub(super) fn look_again(&mut self, now: Time, key: PermitKey) {
+        self.unstarted.push_back((now.plus_nanos(UNSTARTED_NS), key));
     }
 
     /// The permits that were granted and may not have been started.

@@ -282,7 +282,11 @@ impl Engine {
     /// requests behind it would wait for a future that is not polled.
     pub(super) fn revoke_unstarted(&mut self, now: Time) {
         while let Some(key) = self.permits.pop_unstarted(now) {
-            self.revoke(key);
+            if self.is_held_on(key) {
+                self.permits.look_again(now, key);
+            } else {
+                self.revoke(key);
+            }
         }
     }
 

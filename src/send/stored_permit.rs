@@ -2,8 +2,9 @@
 //!
 //! Writing the record may take any time. A permit that started before it would be counted from its start, while the
 //! exchange begins later, together with others that were granted meanwhile: the vendor would see more than its limit.
-//! So the permit starts right before the exchange. Until then the engine holds the grant for a moment only. The record
-//! tells a later process when the exchange began; one that is older than [`RecordExchange::latest`] is written again.
+//! So the permit starts right before the exchange. Until then the engine holds the grant for a moment, or 2 s at most. The
+//! record tells a later process when the exchange began; one that is older than [`RecordExchange::latest`] is written
+//! again.
 
 use std::future::Future;
 

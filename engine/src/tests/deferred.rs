@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::waiting::WaiterState;
 
 /// A bucket of `capacity` units and a unit each `unit_ns`, with a pace to match.
 fn one_each(unit_ns: u64, capacity: u32) -> Plan {
@@ -61,4 +62,53 @@ fn job_that_missed_its_grant_has_its_turn_back() {
         let jobs = jobs_among(200, plan, Duration::from_millis(150));
         assert!((19..=30).contains(&jobs), "{what}: {jobs} of 200");
     }
+}
+
+/// A record that is written during the wait for the next unit is too old when that one comes.
+#[test]
+fn slow_limit_waits_for_a_jobs_record() {
+    for (unit_ns, record) in [(SECOND, 150), (5 * SECOND, 150), (5 * SECOND, 1_900), (60 * SECOND, 1_000)] {
+        let jobs = jobs_among(35, one_each(unit_ns, 1), Duration::from_millis(record));
+        assert!((4..=6).contains(&jobs), "{record} ms, a unit each {unit_ns} ns: {jobs} of 35");
+    }
+}
+
+/// How long a grant is held that is not started, in milliseconds.
+fn held_for(plan: Plan) -> u128 {
+    let (mut bench, lane) = Bench::with(plan);
+    let job = bench.engine.submit_deferred(bench.now, lane, &ask(Tier::High)).expect("it is granted");
+    let granted = bench.now;
+    while !matches!(bench.engine.waiters[job].state, WaiterState::Missed) {
+        bench.now = bench.engine.poll_timeout().expect("the grant is taken back");
+        bench.engine.poll(bench.now);
+    }
+    bench.now.since(granted).as_millis()
+}
+
+#[test]
+fn grant_is_held_until_limits_would_bring_the_next() {
+    let slots_of = |service_ns: u64| Plan { service_ns, ..plan(vec![slots("slots", 1)]) };
+    for (what, plan, held) in [
+        ("a fast limit", one_each(SECOND / 100, 1), 100),
+        ("a slow limit", one_each(SECOND / 4, 1), 300),
+        ("a limit of a unit each five seconds", one_each(5 * SECOND, 1), 2_000),
+        ("the same with more units", one_each(5 * SECOND, 2), 100),
+        ("a slot for a short time", slots_of(SECOND / 10), 100),
+        ("a slot for long", slots_of(2 * SECOND), 500),
+    ] {
+        assert_eq!(held_for(plan), held, "{what}");
+    }
+}
+
+/// A plain request has nothing to write: its caller is late.
+#[test]
+fn plain_grant_is_held_for_a_moment_alone() {
+    let (mut bench, lane) = Bench::with(one_each(5 * SECOND, 1));
+    let first = bench.submit_granted(lane, ask(Tier::High));
+    let (sleepy, _) = bench.submit_waiting(lane, ask(Tier::High));
+    let (awake, _) = bench.submit_waiting(lane, ask(Tier::High));
+    bench.engine.not_sent(bench.now, first);
+    let start = bench.now;
+    let woken = bench.run(start + Duration::from_secs(1));
+    assert_eq!(woken, [(start, sleepy), (start + Duration::from_millis(100), awake)]);
 }

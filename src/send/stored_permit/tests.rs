@@ -183,6 +183,30 @@ async fn slow_store_leaves_the_limit_in_use() {
     }
 }
 
+/// At one a second the record takes less time than the next unit, at five a second more.
+#[tokio::test(start_paused = true)]
+async fn slow_store_leaves_a_job_its_share_beside_plain_sends() {
+    for (limit, each) in [(1, 150), (1, 400), (5, 400)] {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = builder(&TWENTY.replace("20", &limit.to_string()), &transport).build().await.unwrap();
+        let mut sends = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let client = client.clone();
+            sends.spawn(async move {
+                while client.send("acme", Priority::High, Request::get("v", "/plain")).await.is_ok() {}
+            });
+        }
+        tokio::time::sleep(3 * SECOND).await;
+        let records = StallingRecords::new(Duration::from_millis(each), &[]);
+        let job = Sending { priority: Priority::Low, ..job(1, records.clone()) };
+        // One turn in seven is a job's, and a unit comes every 1.25 s or every 0.25 s.
+        let share = Duration::from_millis(8 * 1_250 / limit + each);
+        let ending = tokio::time::timeout(share, send_stored(client.core(), job, None)).await;
+        assert!(matches!(ending, Ok(ClaimEnd::Delivered(_))), "{limit} a second, {each} ms");
+        assert_eq!(records.records.load(Relaxed), 1, "{limit} a second, {each} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn expired_exchange_is_dropped_after_a_stall() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
@@ -218,20 +242,21 @@ async fn grant_after_the_deadline_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn recorded_exchange_goes_back_at_a_stop() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
-    let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
-    // Two exchanges are recorded while the store is slow; one of them takes the only unit of the limit.
+    let client = builder(TWENTY, &transport).build().await.unwrap();
     let records = StallingRecords::new(Duration::from_millis(300), &[]);
-    let (first, second) = (job(1, records.clone()), job(2, records.clone()));
-    let begun = second.begun.clone();
+    let job = job(1, records.clone());
+    let begun = job.begun.clone();
     let stop = async {
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        // The tenant is paused while the store is slow.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.tenants().pause("acme", "v").unwrap();
+        tokio::time::sleep(Duration::from_millis(850)).await;
         assert!(begun.load(Relaxed), "it is recorded");
         records.stop.send_replace(true);
     };
-    let (_, second, ()) =
-        tokio::join!(send_stored(client.core(), first, None), send_stored(client.core(), second, None), stop);
-    assert!(matches!(second, ClaimEnd::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
-    assert_eq!(transport.calls().len(), 1);
+    let (ending, ()) = tokio::join!(send_stored(client.core(), job, None), stop);
+    assert!(matches!(ending, ClaimEnd::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
+    assert!(transport.calls().is_empty());
 }
 
 #[expect(clippy::disallowed_methods, reason = "it stands for a signer that blocks")]
