@@ -57,7 +57,9 @@ fn spacing_by_a_lone_tenants_report_delays_later_ones_as_configured() {
     bench.advance_to(start + Duration::from_secs(60));
     let b = bench.lane("b", "account", &plan);
     let mut waiters = vec![bench.submit_waiting(b, ask(Tier::High)).0];
-    bench.advance_to(start + Duration::from_secs(961));
+    bench.advance_to(start + Duration::from_secs(959));
+    assert!(bench.start_granted(&mut waiters).is_empty());
+    bench.advance_to(start + Duration::from_secs(960));
     assert_eq!(bench.start_granted(&mut waiters).len(), 1);
 }
 
