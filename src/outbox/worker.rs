@@ -10,6 +10,7 @@
 mod blocked;
 mod chores;
 mod claiming;
+mod full_looks;
 mod heart;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use self::blocked::BlockedLanes;
-use self::chores::FullLooks;
+use self::full_looks::{FullLooks, LOOK};
 use super::OutboxState;
 use super::held_claims::HeldClaims;
 use super::in_hand::Pool;
@@ -38,8 +39,6 @@ use crate::store::problems::Work;
 use crate::store::purge;
 use crate::store::{Id, Size, is_down, is_locked};
 
-/// How often the worker looks for jobs that have become due.
-const LOOK: Duration = Duration::from_millis(250);
 /// The most bytes of one claim, which are in memory more than once while it is read.
 const CLAIM_BYTES: usize = 8 << 20;
 /// Ended tasks that one turn of the loop handles, beside the first.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{CHORES, CLAIM_BYTES, Chore, Done, LOOK, Worker};
+use super::full_looks::{APART, LOOK};
+use super::{CHORES, CLAIM_BYTES, Chore, Done, Worker};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::outbox::OutboxState;
@@ -19,47 +20,6 @@ const EXPIRED: usize = 500;
 const OVERLAP_MS: i64 = 2_000;
 /// Lanes and tiers in one page of a look at all of them.
 const PAGE: i64 = 2_048;
-/// How often the worker looks at all lanes where nothing asks for it.
-const FULL: Duration = Duration::from_secs(5);
-/// A look that takes long is made less often, so that looks take a tenth of the store's time at most.
-const APART: u32 = 10;
-
-/// When all lanes are looked at. Pure.
-#[derive(Default)]
-pub(super) struct FullLooks {
-    /// When the last look ended, and how long it took.
-    ended: Time,
-    took: Duration,
-    /// Whether one was asked for while another was under way, which may have passed the lanes that are meant.
-    is_asked: bool,
-}
-
-impl FullLooks {
-    /// When the next look may begin that is asked for because many jobs have become due.
-    fn soonest(&self) -> Time {
-        self.ended + LOOK.max(self.took.saturating_mul(APART))
-    }
-
-    /// Asks for a look at `at`, or after the one that is under way. `chore`: when the next one is due, and whether one
-    /// is under way.
-    fn ask(&mut self, at: Time, chore: &mut (Time, bool)) {
-        match chore {
-            (_, true) => self.is_asked = true,
-            (due, false) => *due = at.min(*due),
-        }
-    }
-
-    /// Records the end of a look. Returns how long after it the next one is due.
-    fn end(&mut self, began: Time, now: Time, is_ok: bool) -> Duration {
-        (self.ended, self.took) = (now, now.since(began));
-        match (std::mem::take(&mut self.is_asked), is_ok) {
-            (true, true) => LOOK.max(self.took.saturating_mul(APART)),
-            // It may have been asked for.
-            (_, false) => FULL.max(self.took.saturating_mul(APART)),
-            (false, true) => FULL.max(self.took.saturating_mul(2 * APART)),
-        }
-    }
-}
 
 /// The store's time up to which looks have seen due jobs, after a look at the time `at`. If the store's clock went
 /// forward and back, `seen` is in the future, and looks from `seen` on would find no job until the clock catches up.

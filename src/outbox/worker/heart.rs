@@ -1,6 +1,7 @@
 //! Handles the result of a heartbeat: when the next one is due, and which processes' jobs are taken over.
 
-use super::{Chore, Done, LOOK, Worker};
+use super::full_looks::LOOK;
+use super::{Chore, Done, Worker};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::outbox::OutboxState;
