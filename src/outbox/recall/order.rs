@@ -56,7 +56,7 @@ enum Read {
 #[derive(Default)]
 struct Account {
     unread: HashSet<Arc<str>>,
-    /// Jobs wait for all of them.
+    /// Jobs wait for all of them, and for those that join them: none is [`Read::Waiting`].
     is_urgent: bool,
 }
 
@@ -128,6 +128,9 @@ impl Lanes {
                     // The account may be another one than before.
                     self.leave_account(&lane);
                     self.join_account(&lane, account);
+                    if self.is_urgent(&lane) {
+                        self.ask(&lane);
+                    }
                 }
                 return false;
             }
@@ -158,7 +161,6 @@ impl Lanes {
             self.account_of.insert(lane.clone(), account.clone());
             let account = self.accounts.entry((account.clone(), lane.1.clone())).or_default();
             account.unread.insert(lane.0.clone());
-            account.is_urgent = false;
         }
     }
 
@@ -173,11 +175,16 @@ impl Lanes {
         }
     }
 
+    /// Whether jobs wait for all lanes of the lane's account, or of its vendor.
+    fn is_urgent(&self, lane: &Lane) -> bool {
+        let account = self.account_of.get(lane).map(|account| (account.clone(), lane.1.clone()));
+        let account = account.and_then(|named| self.accounts.get(&named));
+        self.urgent_vendors.contains(&lane.1) || account.is_some_and(|account| account.is_urgent)
+    }
+
     /// Queues a lane that has not been read completely. If it `goes_on`, it is read before those that wait already.
     fn queue(&mut self, lane: Lane, goes_on: bool) {
-        let account = self.account_of.get(&lane).map(|account| (account.clone(), lane.1.clone()));
-        let account = account.and_then(|named| self.accounts.get(&named));
-        let is_urgent = self.urgent_vendors.contains(&lane.1) || account.is_some_and(|account| account.is_urgent);
+        let is_urgent = self.is_urgent(&lane);
         self.known.insert(lane.clone(), if is_urgent { Read::Urgent } else { Read::Waiting });
         let queue = if is_urgent { &mut self.urgent } else { &mut self.waiting };
         if goes_on { queue.push_front(lane) } else { queue.push_back(lane) }

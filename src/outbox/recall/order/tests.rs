@@ -132,6 +132,32 @@ fn account_waits_for_a_lane_that_moves_to_it() {
     assert!(lanes.accounts.is_empty() && lanes.account_of.is_empty());
 }
 
+/// Thousands of tenants come to an account, and a job of it asks after each one.
+#[test]
+fn lanes_that_join_an_account_with_jobs_are_urgent() {
+    let mut lanes = lanes(&["a"]);
+    lanes.appears_in("b", "two");
+    lanes.appears_in("c", "one");
+    assert!(!lanes.is_ready_in("c", "one"));
+    for number in 0..1_000 {
+        lanes.appears_in(&number.to_string(), "one");
+        assert!(lanes.accounts[&lane("one")].is_urgent, "the next question looks at none of its lanes");
+        assert!(!lanes.is_ready_in("c", "one"));
+    }
+    assert_eq!(lanes.urgent.len(), 1_001, "each lane is queued once");
+    // One that waits already moves to the account, and one is named again.
+    lanes.appears_in("b", "one");
+    lanes.appears_in("c", "one");
+    assert_eq!(lanes.urgent.len(), 1_002);
+    let read = lanes.next(1_002);
+    assert_eq!((names(&read)[0], names(&read)[1], names(&read)[1_001]), ("c", "0", "b"));
+    assert_eq!(names(&lanes.next(2)), ["a"]);
+    // The last one leaves, and its account is forgotten.
+    read.iter().for_each(|(of, _)| lanes.read(of, None, Time::ZERO));
+    lanes.appears_in("d", "one");
+    assert!(!lanes.accounts[&lane("one")].is_urgent);
+}
+
 #[test]
 fn rest_of_a_lane_is_read_before_others_that_have_no_jobs() {
     let mut lanes = lanes(&["a", "b", "c"]);
