@@ -10,6 +10,7 @@
 //! Each row is counted once, however often its tenant goes and comes back (`order.rs`).
 
 pub(super) mod order;
+mod parts;
 mod pauses;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::order::{Lane, Left, Recall, Shares};
+use self::parts::{BETWEEN_TRIES, Parts};
 use super::OutboxState;
 use super::pauses::{Looked, Why, holders_of};
 use super::usage_retention::{kept_for, remembered};
@@ -33,13 +35,6 @@ use crate::store::may_pass;
 use crate::store::pauses as stored_pauses;
 use crate::store::usage::{self, Table, Usage, Wanted};
 use crate::telemetry::metrics::OutboxFigures;
-
-/// Attempts to read a page. A damaged file must not stop a lane for ever.
-const TRIES: u32 = 3;
-const BETWEEN_TRIES: Duration = Duration::from_millis(200);
-/// The wait between two tries while the store is unreachable. There is no last try: without the store no job can be
-/// claimed either.
-const AWAY: Duration = Duration::from_secs(1);
 
 impl Recall {
     fn is_ready(&self, tenant: &Tenant) -> bool {
@@ -157,7 +152,7 @@ pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
 type Rest = HashMap<Lane, Left>;
 
 /// The lanes of which `table` is to be read.
-fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
+fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for ((tenant, vendor), left) in lanes {
         wanted.extend(left.tables.iter().filter(|(of, _)| *of == table).map(|(_, after)| Wanted {
@@ -166,13 +161,7 @@ fn wanted_of(lanes: &[(Lane, Left)], table: Table) -> (Table, Vec<Wanted>) {
             after: after.clone(),
         }));
     }
-    (table, wanted)
-}
-
-/// Half of the lanes, and the other half. A read of fewer lanes takes less time, and damage may concern one lane alone.
-fn halves(table: Table, mut wanted: Vec<Wanted>) -> [(Table, Vec<Wanted>); 2] {
-    let half = wanted.split_off(wanted.len() / 2);
-    [(table, half), (table, wanted)]
+    wanted
 }
 
 /// Restores the pauses of `lanes`, as far as their tenants are known. Returns these lanes, and those that are to be read
@@ -185,14 +174,11 @@ async fn restore(
     none_stood: &mut Option<u64>,
 ) -> (Vec<(Lane, Left)>, Vec<(Lane, Left)>) {
     let route = |core: &Core, lane: &Lane| core.registry.route(&lane.0, &lane.1).ok();
-    let (mut ready, lanes): (Vec<_>, Vec<_>) = lanes.iter().cloned().partition(|(_, left)| left.is_restored);
-    if lanes.is_empty() {
-        return (ready, lanes);
-    }
-    let mut failed = 0;
-    loop {
+    let (mut ready, unrestored): (Vec<_>, Vec<_>) = lanes.iter().cloned().partition(|(_, left)| left.is_restored);
+    let (mut gone, mut parts) = (Vec::new(), Parts::new(unrestored));
+    while let Some(part) = parts.take() {
         let Some(present) = core.upgrade() else { return (Vec::new(), Vec::new()) };
-        let routes: Vec<Arc<Route>> = lanes.iter().filter_map(|(lane, _)| route(&present, lane)).collect();
+        let routes: Vec<Arc<Route>> = part.iter().filter_map(|(lane, _)| route(&present, lane)).collect();
         // A read may wait for the store, and the client must be able to end meanwhile.
         drop(present);
         let appeared = outbox.recall.appeared.load(Ordering::Acquire);
@@ -208,20 +194,15 @@ async fn restore(
             let read = outbox.store.read(wanted.clone(), stored_pauses::read).await?;
             Ok(Some((wanted, read)))
         };
-        let read = match read.await {
-            Ok(read) => read,
-            Err(error) if may_pass(&error) => {
-                tokio::time::sleep(AWAY).await;
-                continue;
-            }
+        let (part, read) = match read.await {
+            Ok(read) => (part, read),
             Err(error) => {
-                failed += 1;
-                if failed < TRIES {
-                    tokio::time::sleep(BETWEEN_TRIES).await;
-                    continue;
+                let (given_up, wait) = parts.failed(part, may_pass(&error));
+                for ((tenant, vendor), _) in &given_up {
+                    tracing::error!(%error, %tenant, %vendor, "earlier pauses of a lane cannot be read, and are not kept to");
                 }
-                tracing::error!(%error, lanes = lanes.len(), "earlier pauses cannot be read, and are not kept to");
-                None
+                tokio::time::sleep(wait).await;
+                (given_up, None)
             }
         };
         let Some(core) = core.upgrade() else { return (Vec::new(), Vec::new()) };
@@ -230,50 +211,41 @@ async fn restore(
             read.as_ref().is_none_or(|read| pauses::restore(&core, &outbox.pauses, &route, read, now))
         };
         let is_known = |(lane, _): &(Lane, Left)| route(&core, lane).is_some_and(restored);
-        let (known, gone): (Vec<_>, Vec<_>) = lanes.into_iter().partition(is_known);
+        let (known, away): (Vec<_>, Vec<_>) = part.into_iter().partition(is_known);
         ready.extend(known);
-        return (ready, gone);
+        gone.extend(away);
     }
+    (ready, gone)
 }
 
 /// Restores the pauses of `lanes`, and counts a page of the stored usage of each.
 async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], none_stood: &mut Option<u64>) -> Rest {
     let (lanes, gone) = restore(core, outbox, lanes, none_stood).await;
     let mut rest: Rest = gone.into_iter().collect();
-    let mut left = [Table::Units, Table::Requests].map(|table| wanted_of(&lanes, table)).to_vec();
-    let mut failed = 0;
-    while let Some((table, wanted)) = left.pop() {
-        if wanted.is_empty() {
-            continue;
-        }
-        match outbox.store.read((outbox.store.owner, table, wanted.clone()), usage::read).await {
-            Ok(pages) => {
-                let Some(core) = core.upgrade() else { return rest };
-                for page in pages {
-                    let Some(lane) = wanted.get(page.lane) else { continue };
-                    let is_counted =
-                        recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
-                    let after = if is_counted { page.more } else { Some(lane.after.clone()) };
-                    let Some(after) = after else { continue };
-                    let of_lane = rest.entry((lane.tenant.as_str().into(), lane.vendor.as_str().into()));
-                    let of_lane = of_lane.or_insert(Left { is_restored: true, tables: Vec::new() });
-                    of_lane.is_restored &= is_counted;
-                    of_lane.tables.push((table, after));
+    for table in [Table::Requests, Table::Units] {
+        let mut parts = Parts::new(wanted_of(&lanes, table));
+        while let Some(wanted) = parts.take() {
+            match outbox.store.read((outbox.store.owner, table, wanted.clone()), usage::read).await {
+                Ok(pages) => {
+                    let Some(core) = core.upgrade() else { return rest };
+                    for page in pages {
+                        let Some(lane) = wanted.get(page.lane) else { continue };
+                        let is_counted =
+                            recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
+                        let after = if is_counted { page.more } else { Some(lane.after.clone()) };
+                        let Some(after) = after else { continue };
+                        let of_lane = rest.entry((lane.tenant.as_str().into(), lane.vendor.as_str().into()));
+                        let of_lane = of_lane.or_insert(Left { is_restored: true, tables: Vec::new() });
+                        of_lane.is_restored &= is_counted;
+                        of_lane.tables.push((table, after));
+                    }
                 }
-            }
-            Err(error) if may_pass(&error) => {
-                left.extend(halves(table, wanted));
-                tokio::time::sleep(AWAY).await;
-            }
-            Err(_) if failed + 1 < TRIES => {
-                failed += 1;
-                left.push((table, wanted));
-                tokio::time::sleep(BETWEEN_TRIES).await;
-            }
-            Err(_) if wanted.len() > 1 => left.extend(halves(table, wanted)),
-            Err(error) => {
-                for Wanted { tenant, vendor, .. } in &wanted {
-                    tracing::error!(%error, tenant, vendor, "earlier usage of a lane cannot be read, and is not counted");
+                Err(error) => {
+                    let (given_up, wait) = parts.failed(wanted, may_pass(&error));
+                    for Wanted { tenant, vendor, .. } in &given_up {
+                        tracing::error!(%error, tenant, vendor, "earlier usage of a lane cannot be read, and is not counted");
+                    }
+                    tokio::time::sleep(wait).await;
                 }
             }
         }
