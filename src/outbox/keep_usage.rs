@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::OutboxState;
-use super::pauses::{Looked, compare};
+use super::pauses::{Looked, compare, take_lanes};
 use super::recall;
 use crate::core::Core;
 use crate::error::Delivery;
@@ -44,7 +44,7 @@ impl OutboxState {
     /// Compares the pauses in force with those in the store, and writes the differences: of the lanes of which a notice
     /// came and, each time that it is due or with `all`, of all others of which something is written or is to be written.
     pub(crate) async fn write_pauses(&self, core: &Weak<Core>, all: bool) {
-        let lanes = self.pauses.lock().take(self.clock.now(), all);
+        let lanes = take_lanes(&self.pauses, &self.told, self.clock.now(), all);
         let mut left: Vec<Vec<Looked>> = lanes.chunks(TOGETHER).map(<[Looked]>::to_vec).collect();
         let mut failed = 0;
         while let Some(mut some) = left.pop() {

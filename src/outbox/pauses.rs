@@ -43,7 +43,7 @@ const RESUMED: Duration = Duration::from_secs(60);
 
 /// Why a lane is looked at. The last reason is the most urgent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Why {
+enum Why {
     /// It shows pauses of which there are rows, or may be soon.
     Shows,
     /// It could not be compared, or the differences could not be written.
@@ -110,7 +110,22 @@ fn differences(rows: Rows, standing: BTreeMap<Key, Time>, now: Time) -> Changes 
     changes
 }
 
-/// What the store has of the pauses of this process, and the lanes to look at. Pure.
+/// The lanes of which a notice came since lanes were last taken. They have a lock of their own, which is held for one lane
+/// at a time: tasks that send give notices, and must not wait while all that is written is gone through.
+#[derive(Default)]
+pub(super) struct Told(Mutex<HashMap<Lane, Looked>>);
+
+impl Told {
+    /// Records that a notice of the lane came.
+    pub(super) fn add(&self, looked: Looked) {
+        let mut lanes = self.0.lock();
+        if lanes.len() < MOST || lanes.contains_key(&looked.lane) {
+            lanes.insert(looked.lane.clone(), looked);
+        }
+    }
+}
+
+/// What the store has of the pauses of this process, and the lanes to look at, but for those in [`Told`]. Pure.
 #[derive(Default)]
 pub(super) struct Pauses {
     /// The lanes to look at, and why.
@@ -129,7 +144,7 @@ pub(super) struct Pauses {
 
 impl Pauses {
     /// Has the lane looked at for this reason, or for a more urgent one if there is one already.
-    pub(super) fn list(&mut self, looked: Looked, why: Why) {
+    fn list(&mut self, looked: Looked, why: Why) {
         let is_full = self.lanes.len() >= MOST + self.rows.len();
         match self.lanes.entry(looked.lane.clone()) {
             Entry::Occupied(mut known) => {
@@ -145,7 +160,7 @@ impl Pauses {
 
     /// The lanes to look at now: those of which a notice came and, every [`LOOK_EVERY`] or with `all`, those that failed
     /// and a lane for each holder that has rows.
-    pub(super) fn take(&mut self, now: Time, all: bool) -> Vec<Looked> {
+    fn take(&mut self, now: Time, all: bool) -> Vec<Looked> {
         let all = all || now.since(self.compared_at) >= LOOK_EVERY;
         if all {
             self.compared_at = now;
@@ -268,6 +283,15 @@ impl Pauses {
     pub(super) fn lanes_wait(&mut self, wait: bool, now: Time) {
         self.reading_since = if wait { self.reading_since.or(Some(now)) } else { None };
     }
+}
+
+/// The lanes to look at now, with those of which a notice came: see [`Pauses::take`].
+pub(super) fn take_lanes(pauses: &Mutex<Pauses>, told: &Told, now: Time, all: bool) -> Vec<Looked> {
+    // The two locks are not held together.
+    let told = std::mem::take(&mut *told.0.lock());
+    let mut pauses = pauses.lock();
+    told.into_values().for_each(|looked| pauses.list(looked, Why::Told));
+    pauses.take(now, all)
 }
 
 /// Compares what is in force in these lanes with what is written. `core`: none if the client has ended.

@@ -13,7 +13,7 @@ use super::bound::Bound;
 use super::counted::{COUNT_EVERY, Counted};
 use super::handler::{Handler, ResponseHandler};
 use super::measured::Measured;
-use super::pauses::Pauses;
+use super::pauses::{Pauses, Told};
 use super::recall::order::Recall;
 use super::{in_hand, starts, usage};
 use crate::clock::Clock;
@@ -52,6 +52,8 @@ pub(crate) struct OutboxState {
     pub(super) recall: Recall,
     pub(super) usage: usage::NewUsage,
     pub(super) pauses: Mutex<Pauses>,
+    /// Not held together with `pauses`.
+    pub(super) told: Told,
     pub(super) measured: Measured,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
@@ -113,6 +115,7 @@ impl OutboxState {
             recall: Recall::default(),
             usage: usage::NewUsage::default(),
             pauses: Mutex::default(),
+            told: Told::default(),
             measured: Measured::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),

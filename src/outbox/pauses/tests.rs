@@ -197,6 +197,20 @@ fn failed_lane_is_looked_at_with_all_others() {
 }
 
 #[test]
+fn notice_waits_for_no_comparison() {
+    let (pauses, told, now) = (Mutex::<Pauses>::default(), Told::default(), Time::ZERO + 1_000 * SECOND);
+    told.add(lane("a"));
+    assert_eq!(names(&take_lanes(&pauses, &told, now, false)), ["a"]);
+    let mut compares = pauses.lock();
+    told.add(lane("a"));
+    told.add(lane("b"));
+    compares.compare(Rows::new(), vec![(Seen::Pauses(Vec::new()), lane("a"))], now);
+    drop(compares);
+    assert_eq!(names(&take_lanes(&pauses, &told, now, false)), ["a", "b"], "the notice is of a later pause");
+    assert!(take_lanes(&pauses, &told, now, false).is_empty());
+}
+
+#[test]
 fn lane_that_is_gone_ends_no_row() {
     let (mut pauses, now) = (Pauses::default(), Time::ZERO + 1_000 * SECOND);
     let look = |pauses: &mut Pauses, seen: Seen, after: u32| {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use self::order::{Lane, Left, Recall, Shares};
 use self::parts::{BETWEEN_TRIES, Parts};
 use super::OutboxState;
-use super::pauses::{Looked, Why, holders_of};
+use super::pauses::{Looked, holders_of};
 use super::usage_retention::{kept_for, remembered};
 use crate::clock::{Time, nanos};
 use crate::config::{LimitKind, MAX_COSTS, Scope, Tenant, Unit, Vendor};
@@ -72,8 +72,7 @@ impl OutboxHooks for OutboxState {
     }
 
     fn pause_changed(&self, tenant: &Tenant, place: LaneRef) {
-        let looked = Looked::new(tenant, place);
-        self.pauses.lock().list(looked, Why::Told);
+        self.told.add(Looked::new(tenant, place));
     }
 
     fn resumes(&self, tenant: &Tenant) {

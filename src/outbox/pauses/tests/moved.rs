@@ -19,18 +19,17 @@ async fn earlier_accounts_pause_is_not_written_of_later() {
     let request = Request::get("v", "/").deadline(Duration::from_secs(5));
     assert!(client.send("acme", Priority::Normal, request).await.is_err());
     let core: &Core = client.core();
-    let (pauses, now) = (Mutex::<Pauses>::default(), core.clock.now());
+    let (pauses, told, now) = (Mutex::<Pauses>::default(), Told::default(), core.clock.now());
     let accounts = |changes: Changes| -> Vec<String> {
         let of_account = changes.begun.into_iter().filter(|begun| begun.holder.scope == "account");
         of_account.map(|begun| begun.holder.name).collect()
     };
     let look = || {
         let route = core.registry.route("acme", "v").unwrap();
-        let looked = Looked::new(&route, core.registry.dispatch.find(&route).unwrap());
-        pauses.lock().list(looked, Why::Told);
+        told.add(Looked::new(&route, core.registry.dispatch.find(&route).unwrap()));
     };
     let compare = |all: bool| {
-        let lanes = pauses.lock().take(now, all);
+        let lanes = take_lanes(&pauses, &told, now, all);
         (lanes.len(), compare(&pauses, Some(core), &lanes, now))
     };
     look();
