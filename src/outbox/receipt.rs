@@ -73,16 +73,21 @@ pub struct KeptResponse {
 const MAX_KEPT: usize = 16 << 20;
 
 impl KeptResponse {
-    /// The stored form of the response to the job `id`. `None`, with a warning, if it is larger than [`MAX_KEPT`].
+    /// The stored form of the response to the job `id`, without the headers if it would be larger than [`MAX_KEPT`] with
+    /// them. `None`, with a warning, if it is larger without them too.
     pub(super) fn stored(id: &str, headers: KeptHeaders, body: &Bytes) -> Option<Vec<u8>> {
-        // The stored form of a body is at least as long as the body.
-        let text = (body.len() <= MAX_KEPT).then(|| {
-            // Earlier versions read the media type alone.
-            let content_type = headers.get("content-type").map(str::to_owned);
-            let kept = KeptResponse { content_type, headers, body: Content::from(body.clone()) };
-            serde_json::to_vec(&kept).ok()
-        });
-        let text = text.flatten().filter(|text| text.len() <= MAX_KEPT);
+        // Earlier versions read the media type alone.
+        let content_type = headers.get("content-type").map(str::to_owned);
+        let stored = |headers: KeptHeaders| {
+            // The stored form of a body is at least as long as the body.
+            if body.len() > MAX_KEPT {
+                return None;
+            }
+            let kept = KeptResponse { content_type: content_type.clone(), headers, body: Content::from(body.clone()) };
+            serde_json::to_vec(&kept).ok().filter(|text| text.len() <= MAX_KEPT)
+        };
+        let has_headers = !headers.is_empty();
+        let text = stored(headers).or_else(|| has_headers.then(|| stored(KeptHeaders::default())).flatten());
         if text.is_none() {
             let bytes = body.len();
             tracing::warn!(id, bytes, "the response to a job is not kept: the store keeps 16 MiB of one at most");
@@ -95,7 +100,8 @@ impl KeptResponse {
         self.content_type.as_deref()
     }
 
-    /// The headers of the response. None if an earlier version of this crate kept it.
+    /// The headers of the response. None if an earlier version of this crate kept it, or if the response is too large to be
+    /// kept with them.
     pub fn headers(&self) -> &KeptHeaders {
         &self.headers
     }

@@ -14,6 +14,21 @@ fn response_is_kept_up_to_a_size_of_its_stored_form() {
 }
 
 #[test]
+fn large_response_is_kept_without_its_headers() {
+    let pairs = vec![("content-type".to_owned(), "text/plain".to_owned()), ("x-id".to_owned(), "1".repeat(1_000))];
+    let kept = |bytes: usize| -> KeptResponse {
+        let stored = KeptResponse::stored("1", KeptHeaders::new(pairs.clone()), &vec![b'a'; bytes].into()).unwrap();
+        assert!(stored.len() <= MAX_KEPT);
+        serde_json::from_slice(&stored).unwrap()
+    };
+    for (bytes, has_headers) in [(MAX_KEPT - 2_000, true), (MAX_KEPT - 500, false)] {
+        let kept = kept(bytes);
+        assert_eq!((kept.body().len(), kept.headers().is_empty()), (bytes, !has_headers));
+        assert_eq!(kept.content_type(), Some("text/plain"));
+    }
+}
+
+#[test]
 fn response_of_an_earlier_version_has_no_headers() {
     let old: KeptResponse = serde_json::from_str(r#"{"content_type":"text/plain","body":"a"}"#).unwrap();
     assert_eq!((old.content_type(), &old.body()[..]), (Some("text/plain"), &b"a"[..]));
