@@ -193,13 +193,9 @@ impl Engine {
             let Some(Lane { own, tenant, version, throttle, .. }) = self.lanes.get_mut(key) else { return false };
             let (version, cell) = (*version, &mut own.as_mut()[index]);
             // What the vendor says of the credential as a whole stops the limits of all requests with it.
-            let stated = throttle.as_ref().map_or(0, |it| it.paused_for(now));
-            let of_all = if endpoint.is_none() { stated } else { 0 };
+            let of_all = throttle.as_ref().filter(|_| endpoint.is_none()).map_or(0, |it| it.paused_for(now));
             let endpoint = endpoint.map_or(EndpointHash::NONE, |endpoint| plan.endpoints[endpoint].hash);
             let paused_ns = cell.paused_for(now, endpoint).max(of_all);
-            // While the lane is paused in this process alone, by an operator or after failures, others may use the units.
-            let stops_lane = throttle.as_ref().is_some_and(|it| it.is_held() || now < it.paused_until(endpoint));
-            let queued = if stops_lane && stated == 0 { [0; 3] } else { queued };
             if let Some(wish) = cell.wish(spec, now, queued, paused_ns) {
                 in_use = true;
                 let name = own_name(&plan, tenant, index);

@@ -83,22 +83,6 @@ fn paused_tenant_gives_units_of_its_account_back() {
     }
 }
 
-/// Requests of another process with the same key may pass. If the vendor has stated a wait, all processes keep to it.
-#[test]
-fn pause_in_one_process_leaves_a_key_to_others() {
-    for (by, expected) in [(None, 0), (Some(Feedback::PassedFor(PAUSE, None)), 10)] {
-        let (mut bench, lane, under_way) = saturated(plan(vec![pooled(per_second("own", 100))]));
-        pause(&mut bench, lane, under_way[0], by);
-        under_way[1..].iter().for_each(|permit| bench.engine.finished(bench.now, *permit));
-        assert_eq!(share(&mut bench, 10, 40), 0);
-        let held: u32 = wishes(&mut bench).iter().map(|(_, _, wish)| wish.claim).sum();
-        assert_eq!(held, expected, "{by:?}");
-        bench.serve(ms(25_000), 10 * MS);
-        bench.engine.unpause(bench.now, lane);
-        assert!(share(&mut bench, 10, 2) >= 1, "{by:?}");
-    }
-}
-
 #[test]
 fn requests_of_paused_tenant_add_nothing_to_what_others_want() {
     for limit in [per_second("all", 100), slots("all", 100)] {
