@@ -137,9 +137,6 @@ impl Engine {
         self.enqueue(waiter, false);
         let woken_before = self.waiters.woken_count();
         self.run_turns();
-        if first && self.waiters.is_queued(waiter) {
-            self.ask_store(need);
-        }
         Ok(Queued { waiter, first, alone, woken_before })
     }
 

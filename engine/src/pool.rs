@@ -7,8 +7,6 @@
 
 use std::fmt::Write as _;
 
-use hashbrown::HashSet;
-
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::holder::{Shared, SharedKey};
@@ -19,10 +17,8 @@ use super::need::Need;
 use super::origin::Origin;
 use super::plan::{Plan, SharedSpec};
 use super::pool_places::{Place, PooledLimit};
-use super::scheduler::Tree;
 use super::slab::Key;
 use super::throttle::Gate;
-use super::waiting::{Branch, WaitPoint, Waiters};
 use crate::time::Time;
 
 impl Engine {
@@ -54,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// A request was refused, or begins to wait as the first of its queue: has units wanted of all pooled limits that it
-    /// lacks. A request that is stopped for another reason too could not use units, so it takes none from other processes.
+    /// A request was refused and does not wait: has units wanted of the pooled limits that it lacks. A request that is
+    /// stopped for another reason too could not use units, so it takes none from other processes.
     pub(super) fn ask_store(&mut self, need: &Need) {
         if !self.pools.is_used {
             return;
@@ -211,19 +207,16 @@ impl Engine {
         key: HolderKey,
         tell: &mut impl FnMut(PooledLimit, String, Wish),
     ) -> bool {
-        let (tree, waiters) = (&self.tree, &self.waiters);
-        let Some(shared) = self.lanes.holder_mut(key) else { return false };
-        let Shared { key: holder, specs, cells, version, branches, endpoint_wait_points, .. } = shared;
-        let of_all = stopped_in(tree, branches);
+        let tree = &self.tree;
+        let Some(Shared { key: holder, specs, cells, version, branches, .. }) = self.lanes.holder_mut(key) else {
+            return false;
+        };
+        let mut queued = [0; 3];
+        for (tier, queued) in queued.iter_mut().enumerate() {
+            *queued = branches.iter().map(|branch| tree.backlog(branch.tiers[tier])).sum();
+        }
         let mut in_use = false;
         for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
-            if !cell.is_pooled() {
-                continue;
-            }
-            let queued = shared.endpoint.map_or(of_all, |endpoint| {
-                let found = endpoint_wait_points.iter().find(|(of, _)| *of == endpoint);
-                found.map_or([0; 3], |(_, wait_point)| stopped_at(tree, waiters, wait_point))
-            });
             let paused_ns = cell.paused_for(now, shared.endpoint.unwrap_or(EndpointHash::NONE));
             if let Some(wish) = cell.wish(&shared.spec, now, queued, paused_ns) {
                 in_use = true;
@@ -322,24 +315,6 @@ impl Engine {
         self.run_turns();
         true
     }
-}
-
-/// Requests that the limits of all lanes of a holder stop, by tier. Those that a pause or a limit of their own stops are left
-/// out: they could not use a unit, and others would miss it for as long as they wait.
-fn stopped_in(tree: &Tree, branches: &[Branch]) -> [u32; 3] {
-    std::array::from_fn(|tier| branches.iter().map(|branch| tree.stopped_at(branch.tiers[tier])).sum())
-}
-
-/// Requests that the limits of one endpoint stop, by tier.
-fn stopped_at(tree: &Tree, waiters: &Waiters, wait_point: &WaitPoint) -> [u32; 3] {
-    let mut stopped = [0; 3];
-    // A leaf may be in the list twice.
-    for leaf in wait_point.parked.iter().copied().collect::<HashSet<_>>() {
-        if let Some(queue) = waiters.queue(tree.queue_of(leaf)) {
-            stopped[queue.tier.index()] += tree.stopped_at(leaf);
-        }
-    }
-    stopped
 }
 
 impl SharedKey {

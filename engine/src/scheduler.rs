@@ -114,20 +114,6 @@ impl Tree {
         self.nodes.get(node).map_or(0, |node| node.backlog)
     }
 
-    /// Number of requests that are stopped at this node, and not at one below it too; 0 if it is not parked.
-    pub(crate) fn stopped_at(&self, node: NodeKey) -> u32 {
-        self.nodes.get(node).filter(|inside| inside.parked).map_or(0, |inside| self.offered(inside))
-    }
-
-    /// Number of requests at or below a node that nothing below it stops: a child that offers one is in `ready`.
-    fn offered(&self, inside: &Node) -> u32 {
-        if inside.queue.is_some() {
-            return inside.backlog;
-        }
-        let children = inside.ready.iter().filter_map(|Reverse((.., child))| self.nodes.get(*child));
-        children.filter(|child| !child.parked).map(|child| self.offered(child)).sum()
-    }
-
     pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
         self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
     }

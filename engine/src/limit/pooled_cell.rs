@@ -170,22 +170,14 @@ impl Cell {
         }
     }
 
-    /// [`room`](Self::room) without the note that a request was stopped: no units are wanted for a look.
-    pub(crate) fn room_unnoted(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> Room {
-        let units = spec.units(need.cost);
-        match self.is_pooled() {
-            true => self.pooled_room(spec, now, units, need.high()),
-            false => self.own_room(spec, now, units, need.high()),
-        }
-    }
-
     /// What stops a request here: `Some(true)` if the process holds too few units of a pooled limit, `Some(false)` if
     /// more units would not help, `None` if nothing does.
     pub(crate) fn lacks_units(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> Option<bool> {
         if self.gate(spec, now, need.tier, need.cost) != Gate::Open {
             return Some(false);
         }
-        let Room::No { lack, .. } = self.room_unnoted(spec, now, need) else { return None };
+        let units = spec.units(need.cost);
+        let Room::No { lack, .. } = self.pooled_room(spec, now, units, need.high()) else { return None };
         let used = self.in_use(spec, now);
         let are_used = self.holding().is_some_and(|holding| holding.units < spec.total() && holding.units <= used);
         Some(matches!(lack, BlockedBy::NotHeld | BlockedBy::OutOfReach) || (lack != BlockedBy::Paused && are_used))
