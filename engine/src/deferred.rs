@@ -13,6 +13,7 @@ use super::cost::PointKind;
 use super::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
 use super::need::Need;
 use super::origin::Origin;
+use super::permit_book::UNSTARTED_NS;
 use super::waiting::WaiterState;
 use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
 use crate::time::Time;
@@ -145,7 +146,8 @@ impl Engine {
     }
 
     /// How long the limits that a permit has taken from need to bring as many units, in nanoseconds; 0 if they have
-    /// them. A slot is expected to come back within half the time of an exchange.
+    /// them. A slot is expected to come back within half the time of an exchange. Not longer than a request takes to
+    /// arrive, less the time between two looks: a limit could then forget units whose exchange has not begun.
     fn next_units_take(&mut self, origin: &Origin, need: &Need) -> u64 {
         let now = self.now;
         let Some(lane) = self.lanes.get_mut(origin.lane) else { return 0 };
@@ -154,7 +156,9 @@ impl Engine {
         let spacing = lane.throttle.as_mut().and_then(|throttle| throttle.spacing(now, &pace));
         let in_all = |each: u64, units: u32| each.saturating_mul(u64::from(units));
         let mut longest = spacing.map_or(0, |(each, _)| in_all(each, need.cost.points(PointKind::POINTS)));
+        let mut most = u64::MAX;
         self.each_cell(origin, |cell, spec| {
+            most = most.min(spec.transit_ns().map_or(u64::MAX, |transit| transit.saturating_sub(UNSTARTED_NS)));
             let spacing = cell.spacing(spec, now).map_or(0, |(each, _)| each);
             let each = match cell.is_slots() {
                 _ if cell.has_room(spec, now, need.cost, need.high()) => spacing,
@@ -163,6 +167,6 @@ impl Engine {
             };
             longest = longest.max(in_all(each, spec.units(need.cost)));
         });
-        longest
+        longest.min(most)
     }
 }

@@ -78,6 +78,14 @@ impl LimitSpec {
         }
     }
 
+    /// The longest time that a request takes to arrive, in nanoseconds, if units are counted from its start.
+    pub(crate) fn transit_ns(&self) -> Option<u64> {
+        match &self.kind {
+            LimitKind::Rate { guard: GuardSpec::Off, .. } | LimitKind::Slots { .. } => None,
+            LimitKind::Rate { guard, .. } => Some(guard.counts_for().1),
+        }
+    }
+
     /// Units that only the high tier may use, until it has used as many.
     pub(super) fn reserve(&self) -> u32 {
         match &self.kind {

@@ -7,8 +7,16 @@ use crate::waiting::WaiterState;
 
 /// A bucket of `capacity` units and a unit each `unit_ns`, with a pace to match.
 fn one_each(unit_ns: u64, capacity: u32) -> Plan {
-    let pace = Pace { unit_ns, limit: 1, window_ns: unit_ns, ..Pace::default() };
-    paced(pace, plan(vec![bucket("requests", capacity, SECOND as f64 / unit_ns as f64)]))
+    arriving_within(11 * SECOND, unit_ns, capacity)
+}
+
+/// The same, of a vendor whom requests reach within `transit`.
+fn arriving_within(transit: u64, unit_ns: u64, capacity: u32) -> Plan {
+    let mut limit = bucket("requests", capacity, SECOND as f64 / unit_ns as f64);
+    if let LimitKind::Rate { guard, .. } = &mut limit.kind {
+        *guard = GuardSpec::Log(LogSpec::new(1_000_000, 0, SECOND, transit));
+    }
+    paced(Pace { unit_ns, limit: 1, window_ns: unit_ns, ..Pace::default() }, plan(vec![limit]))
 }
 
 /// Plain requests of the high tier always wait, and beside them one job of the low tier after the other, each with a
@@ -92,6 +100,7 @@ fn grant_is_held_until_limits_would_bring_the_next() {
         ("a fast limit", one_each(SECOND / 100, 1), 100),
         ("a slow limit", one_each(SECOND / 4, 1), 300),
         ("a limit of a unit each five seconds", one_each(5 * SECOND, 1), 2_000),
+        ("the same where requests arrive within a second", arriving_within(SECOND, 5 * SECOND, 1), 900),
         ("the same with more units", one_each(5 * SECOND, 2), 100),
         ("a slot for a short time", slots_of(SECOND / 10), 100),
         ("a slot for long", slots_of(2 * SECOND), 500),
