@@ -283,9 +283,11 @@ pub(super) async fn run(
         1 => format!(", 1 line was read before{waiting}"),
         _ => format!(", {} lines were read before{waiting}", thousands64(before)),
     };
-    let takes = latest
-        .filter(|_| !lanes.is_empty())
-        .map_or_else(String::new, |latest| format!("; they take {} or more", about(latest)));
+    let takes = match latest.filter(|_| !lanes.is_empty()) {
+        Some(latest) if latest < Duration::from_secs(1) => "; the limits let them go within 1s".to_owned(),
+        Some(latest) => format!("; they take {} or more", about(latest)),
+        None => String::new(),
+    };
     writeln!(out, "{shown}: {jobs}{lines}{before}{takes}. Nothing was sent")?;
     client.shutdown(Duration::from_secs(1)).await;
     Ok(if invalid > 0 { Outcome::Found } else { Outcome::Fine })
