@@ -324,7 +324,7 @@ async fn mended_lines_are_sent_on_request() {
     let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
     assert!(dry.code == 2 && dry.err.contains("line 1 is new or was changed"), "{} {}", dry.out, dry.err);
     for (how, expected) in
-        [("--changed", "jobs.jsonl: 1 job, 599 lines were read before; they"), ("--anew", "jobs.jsonl: 600 jobs; they")]
+        [("--changed", "jobs.jsonl: 1 job, 599 lines were read before; the"), ("--anew", "jobs.jsonl: 600 jobs; the")]
     {
         let dry = place.run(&["jobs.jsonl", how, "--dry-run"]).await;
         assert!(dry.code == 0 && dry.out.contains(expected), "{how}: {} {}", dry.out, dry.err);
