@@ -5,9 +5,9 @@
 //! longer than that. Other requests get the units meanwhile, and the waiter is granted anew when its caller asks again.
 //! The limits thus count every exchange from the moment at which it is really sent.
 //!
-//! The caller must ask again while its record is good, or it would write one after the other and never start. So the
-//! waiter's turn is not charged, and the next unit that nobody has reserved is its own. Where that one comes late, the
-//! grant is held until it would come.
+//! A record is good for two seconds. If the waiter's next grant came later than that, its caller would write a new record,
+//! miss that grant too, and never start. So the engine takes back the charge for the missed turn, and the waiter gets the
+//! next unit that no other request has reserved. If the limits bring that unit late, the engine holds the grant until then.
 
 use super::cost::PointKind;
 use super::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};

@@ -1,5 +1,5 @@
-//! The jobs that wait until somebody changes the configuration, as the processes at work publish them: jobs that cost more
-//! than a limit holds, and jobs of lanes that are not configured.
+//! What `status` prints of jobs that only a changed configuration lets go: jobs that cost more than a limit holds, and
+//! jobs of lanes that are not configured. The processes that work on the store publish both.
 
 use std::collections::BTreeMap;
 

@@ -27,12 +27,12 @@ fn lane_of(limits: &[(&str, u32, u64)]) -> (Bench, LaneKey) {
     Bench::with(plan)
 }
 
-/// Nothing is left until a reset in so many seconds, of a limit that the response does not state.
+/// A report that nothing is left, with a reset in `seconds`, of a response that does not state the limit.
 fn nothing_left(seconds: u64) -> Report {
     Report { reset_ns: Some(seconds * SECOND), says: Says::Remaining, ..Report::default() }
 }
 
-/// How many requests go within so many seconds, each answered at once without a report.
+/// Returns how many requests are sent within `seconds`. The vendor answers each at once, without a report.
 fn count_sent(bench: &mut Bench, lane: LaneKey, seconds: u64) -> usize {
     let mut sent = 0;
     for _ in 0..seconds * 40 {

@@ -342,7 +342,7 @@ async fn waiting_job_keeps_its_doubt() {
     }
 }
 
-/// A job that is postponed again and again is never due for long, and grows old all the same.
+/// The store tells the age of a job that is postponed again and again, although the job is never due for long.
 #[tokio::test]
 async fn postponed_job_grows_old() {
     const MOMENT: Duration = Duration::from_millis(30);

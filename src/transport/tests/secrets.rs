@@ -46,7 +46,8 @@ async fn call_from_before_a_refusal_is_not_waited_for() {
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
-/// The tenant's own key is revoked, and all secrets stay the same. Only the first refusal has them read again.
+/// The vendor refuses a tenant again and again, and no secret has changed. The client reads the secrets again after the
+/// first refusal alone.
 #[tokio::test(start_paused = true)]
 async fn secret_that_stays_the_same_is_kept_when_refused() {
     let calls = Arc::new(AtomicUsize::new(0));
