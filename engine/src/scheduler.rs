@@ -114,6 +114,29 @@ impl Tree {
         self.nodes.get(node).map_or(0, |node| node.backlog)
     }
 
+    /// Number of requests that are stopped at this node, and not at one below it too; 0 if it is not parked. Nodes are
+    /// counted until `enough` requests are found, so that the count takes no longer where a million lanes wait.
+    pub(crate) fn stopped_at(&self, node: NodeKey, enough: u32) -> u32 {
+        self.nodes.get(node).filter(|inside| inside.parked).map_or(0, |inside| self.offered(inside, enough))
+    }
+
+    /// Number of requests at or below a node that nothing below it stops: a child that offers one is in `ready`.
+    fn offered(&self, inside: &Node, enough: u32) -> u32 {
+        if inside.queue.is_some() {
+            return inside.backlog;
+        }
+        let mut offered = 0u32;
+        for Reverse((.., child)) in &inside.ready {
+            if offered >= enough {
+                break;
+            }
+            if let Some(child) = self.nodes.get(*child).filter(|child| !child.parked) {
+                offered = offered.saturating_add(self.offered(child, enough - offered));
+            }
+        }
+        offered
+    }
+
     pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
         self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
     }

@@ -266,7 +266,8 @@ impl Engine {
         gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
     }
 
-    /// When a request could be sent if it were alone: the latest moment that any of its limits names.
+    /// When a request could be sent if it were alone: the latest moment that any of its limits names. Leaves no notes:
+    /// at the limits beyond the one that stops the request, no units are wanted for it.
     pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
@@ -290,7 +291,7 @@ impl Engine {
             if let Gate::Shut(free, _) = cell.gate(spec, now, need.tier, need.cost) {
                 hear(free);
             }
-            if let Room::No { free, .. } = cell.room(spec, now, need.cost, need.high()) {
+            if let Room::No { free, .. } = cell.room_unnoted(spec, now, need) {
                 hear(free);
             }
         }
@@ -303,7 +304,7 @@ impl Engine {
                 if let Gate::Shut(free, _) = cell.gate(&shared.spec, now, need.tier, need.cost) {
                     hear(free);
                 }
-                if let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high()) {
+                if let Room::No { free, .. } = cell.room_unnoted(&shared.spec, now, need) {
                     hear(free);
                 }
             }
@@ -348,7 +349,7 @@ impl Engine {
             Err(stop) => {
                 self.waiters.stop(head, stop.reason());
                 self.park(&need, key, path, stop);
-                self.starve(&need);
+                self.await_store(&need);
             }
         }
     }

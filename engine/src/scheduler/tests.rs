@@ -368,6 +368,28 @@ fn memory_of_freed_nodes_returns_in_steps() {
 }
 
 #[test]
+fn stopped_requests_count_where_they_are_stopped() {
+    let mut tree = Tree::default();
+    let (root, tier, lanes, leaves) = two_lanes(&mut tree);
+    for (leaf, requests) in leaves.into_iter().zip([2, 3]) {
+        (0..requests).for_each(|_| tree.arrive(leaf));
+    }
+    assert_eq!(tree.stopped_at(tier, 99), 0, "it is not parked");
+    for (node, expected) in [(lanes[0], [0, 2, 0]), (tier, [3, 2, 0])] {
+        let path = tree.next(root).unwrap();
+        tree.park(node);
+        tree.put_back(&path);
+        assert_eq!([tier, lanes[0], lanes[1]].map(|node| tree.stopped_at(node, 99)), expected);
+    }
+    tree.arrive(leaves[0]);
+    tree.arrive(leaves[1]);
+    assert_eq!([tier, lanes[0]].map(|node| tree.stopped_at(node, 99)), [4, 3]);
+    tree.unpark(lanes[0]);
+    assert_eq!(tree.stopped_at(tier, 99), 7, "the lane may go, and waits for the tier");
+    assert!((1..7).contains(&tree.stopped_at(tier, 1)), "one lane is enough");
+}
+
+#[test]
 fn leaf_leads_to_queue_and_root() {
     let mut tree = Tree::default();
     let (root, tier, _, leaves) = two_lanes(&mut tree);

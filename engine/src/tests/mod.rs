@@ -22,6 +22,7 @@ mod pauses;
 mod pool;
 mod pool_asks;
 mod pool_costs;
+mod pool_pauses;
 mod pushback;
 mod reports;
 mod scopes;

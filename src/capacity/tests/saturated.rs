@@ -369,3 +369,26 @@ fn slots_follow_a_lowered_limit() {
         assert_eq!(world.under_way(), expected);
     }
 }
+
+/// The tenant of the first process is paused while its requests wait.
+#[test]
+fn paused_tenant_leaves_account_to_other_process() {
+    let rate = "limit = 100\nwindow = \"1s\"\nalgorithm = \"sliding_window\"";
+    for (limit, most) in [(rate, 100), ("concurrency = 10", 10)] {
+        let mut world = World::of(plan_with(&format!("{limit}\nscope = \"account\"")), most, 2);
+        world.members.iter_mut().for_each(|member| member.every = SECOND / 4);
+        world.run(20);
+        let both = world.run(20);
+        let all: u32 = both.iter().sum();
+        assert!(both.iter().all(|sent| sent * 10 >= all * 4), "{both:?}");
+        let (now, lane) = (world.now, world.members[0].lane);
+        world.members[0].engine.pause(now, lane);
+        world.run(10);
+        let alone = world.run(20);
+        assert!(alone[0] == 0 && alone[1] * 10 >= all * 8, "{alone:?} beside {both:?}");
+        world.members[0].engine.unpause(now, lane);
+        world.run(10);
+        let again = world.run(20);
+        assert!(again.iter().all(|sent| sent * 10 >= all * 4), "{again:?} beside {both:?}");
+    }
+}
