@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::order::{Lane, Left, Recall, Shares};
-use self::parts::{BETWEEN_TRIES, Parts};
+use self::parts::{BETWEEN_TRIES, Fault, Parts};
 use super::OutboxState;
 use super::pauses::{Looked, holders_of};
 use super::usage_retention::{kept_for, remembered};
@@ -30,10 +30,11 @@ use crate::dispatch::{LaneRef, plan};
 use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::error::Error;
 use crate::route::Route;
-use crate::store::may_pass;
 use crate::store::pauses as stored_pauses;
 use crate::store::usage::{self, Table, Usage, Wanted};
+use crate::store::{is_down, may_pass};
 use crate::telemetry::metrics::OutboxFigures;
 
 impl Recall {
@@ -100,6 +101,14 @@ impl OutboxState {
     /// Whether lanes have become ready since this was last called.
     pub(super) fn has_recalled(&self) -> bool {
         self.recall.has_read.swap(false, Ordering::AcqRel)
+    }
+}
+
+fn fault_of(error: &Error) -> Fault {
+    match (may_pass(error), is_down(error)) {
+        (true, _) => Fault::Passes,
+        (false, true) => Fault::Storage,
+        (false, false) => Fault::Data,
     }
 }
 
@@ -197,7 +206,7 @@ async fn restore(
         let (part, read) = match read.await {
             Ok(read) => (part, read),
             Err(error) => {
-                let (given_up, wait) = parts.failed(part, may_pass(&error));
+                let (given_up, wait) = parts.failed(part, fault_of(&error));
                 for ((tenant, vendor), _) in &given_up {
                     tracing::error!(%error, %tenant, %vendor, "earlier pauses of a lane cannot be read, and are not kept to");
                 }
@@ -241,7 +250,7 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[(Lane, Left)], n
                     }
                 }
                 Err(error) => {
-                    let (given_up, wait) = parts.failed(wanted, may_pass(&error));
+                    let (given_up, wait) = parts.failed(wanted, fault_of(&error));
                     for Wanted { tenant, vendor, .. } in &given_up {
                         tracing::error!(%error, tenant, vendor, "earlier usage of a lane cannot be read, and is not counted");
                     }
