@@ -183,13 +183,14 @@ impl Lanes {
     /// Chooses the jobs to claim, of `most` lanes at most and no more than the pool has room for. A lane gets as many
     /// jobs as `room` allows, less those that already wait for a permit, and none while more than half of them wait; a
     /// lane without any room goes aside. `room` is given the number of the lane's jobs that got a permit since the lane
-    /// was last asked. The jobs are counted in the pool until [`claimed`](Self::claimed) or
-    /// [`not_claimed`](Self::not_claimed) is called.
+    /// was last asked, and returns `None` if the lane is not in the configuration. Each other answer, also that there is
+    /// no room, ends the time for which the lane has been missing. The jobs are counted in the pool until
+    /// [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
     pub(super) fn wanted(
         &mut self,
         pool: &mut Pool,
         most: usize,
-        mut room: impl FnMut(&LaneTier, u32) -> u32,
+        mut room: impl FnMut(&LaneTier, u32) -> Option<u32>,
     ) -> Vec<(LaneTier, u32)> {
         let mut wanted: HashMap<LaneTier, u32> = HashMap::new();
         let mut order = Vec::new();
@@ -201,12 +202,17 @@ impl Lanes {
             let next = (0..3).filter(|tier| can_take[*tier]).min_by_key(|tier| self.tiers[*tier].turn_from(self.turn));
             let Some(tier) = next else { break };
             let mut left = |(lane, ticket): &Place| {
-                let is_valid = |known: &&Known| known.in_line && known.ticket == *ticket;
-                let Some(Known { gauge, .. }) = known.get(lane).filter(is_valid) else { return Left::Stale };
+                let is_valid = |known: &&mut Known| known.in_line && known.ticket == *ticket;
+                let Some(known) = known.get_mut(lane).filter(is_valid) else { return Left::Stale };
                 if let Some(left) = rooms.get(lane) {
                     return Left::Jobs(*left);
                 }
+                let gauge = &known.gauge;
                 let room = room(lane, gauge.drained.load(Relaxed));
+                if room.is_some() {
+                    known.unknown_since = None;
+                }
+                let room = room.unwrap_or(0);
                 gauge.low.store(room / 2, SeqCst);
                 if room == 0 {
                     return Left::Nothing;

@@ -24,14 +24,14 @@ fn pool(jobs: usize) -> Pool {
 fn empty_lane_leaves_the_queue_until_told() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     due(&mut lanes, lane("a"));
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(5)), [(lane("a"), 5)]);
     lanes.claimed(&mut pool, &lane("a"), 5, 5, false);
     assert_eq!(lanes.len(), 1, "there may be more");
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(5)), [(lane("a"), 5)]);
     due(&mut lanes, lane("a"));
     lanes.claimed(&mut pool, &lane("a"), 5, 2, false);
     assert_eq!(lanes.len(), 1, "it got one while it was asked about");
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(5)), [(lane("a"), 5)]);
     lanes.claimed(&mut pool, &lane("a"), 5, 0, false);
     assert_eq!(lanes.len(), 0);
     assert_eq!(pool.free(), self::pool(100).free(), "what did not come is given back");
@@ -43,14 +43,14 @@ fn lanes_take_turns_within_their_room() {
     for tenant in ["a", "b", "c"] {
         due(&mut lanes, lane(tenant));
     }
-    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| 4), [(lane("a"), 4)]);
+    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| Some(4)), [(lane("a"), 4)]);
     lanes.not_claimed(&mut pool, &lane("a"), 4);
-    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| 4), [(lane("b"), 4)]);
+    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| Some(4)), [(lane("b"), 4)]);
     lanes.not_claimed(&mut pool, &lane("b"), 4);
     lanes.gauge(&lane("a")).waiting.store(2, Relaxed);
     lanes.gauge(&lane("b")).waiting.store(3, Relaxed);
     assert_eq!(
-        lanes.wanted(&mut pool, 10, |_, _| 5),
+        lanes.wanted(&mut pool, 10, |_, _| Some(5)),
         [(lane("c"), 5), (lane("a"), 3)],
         "b has more than half of what it may"
     );
@@ -61,10 +61,10 @@ fn lane_cut_from_a_claim_goes_first() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     due(&mut lanes, lane("a"));
     due(&mut lanes, lane("b"));
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 2), [(lane("a"), 2), (lane("b"), 2)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(2)), [(lane("a"), 2), (lane("b"), 2)]);
     lanes.claimed(&mut pool, &lane("a"), 2, 2, true);
     lanes.claimed(&mut pool, &lane("b"), 2, 0, true);
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 2), [(lane("b"), 2), (lane("a"), 2)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(2)), [(lane("b"), 2), (lane("a"), 2)]);
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn lane_with_unknown_tier_is_asked_once() {
     for tier in [-1, 3, i64::MAX] {
         let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
         due(&mut lanes, at("v", "a", tier));
-        assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(at("v", "a", tier), 5)]);
+        assert_eq!(lanes.wanted(&mut pool, 10, |_, _| Some(5)), [(at("v", "a", tier), 5)]);
         lanes.claimed(&mut pool, &at("v", "a", tier), 5, 0, false);
-        assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_, _| 5).len()), (0, 0), "{tier}");
+        assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_, _| Some(5)).len()), (0, 0), "{tier}");
     }
 }
 
@@ -85,7 +85,7 @@ fn scarce_pool_is_shared_by_tier_weights() {
         let (mut held, mut claimed) = (Vec::new(), [0u32; 3]);
         (0..3).for_each(|tier| due(&mut lanes, at("v", "a", tier)));
         while claimed.iter().sum::<u32>() < 10_000 {
-            for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
+            for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| Some(64)) {
                 lanes.claimed(&mut pool, &lane, count, count, false);
                 claimed[tier_of(&lane)] += count;
                 for _ in 0..count {
@@ -112,7 +112,7 @@ fn idle_tier_catches_up_on_no_turns() {
     let (mut lanes, mut pool) = (Lanes::new([1, 1, 1]), pool(1_000_000));
     due(&mut lanes, at("v", "a", 0));
     for _ in 0..1_000 {
-        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 8) {
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| Some(8)) {
             lanes.claimed(&mut pool, &lane, count, count, false);
         }
     }
@@ -120,7 +120,7 @@ fn idle_tier_catches_up_on_no_turns() {
     let mut small = self::pool(4);
     let mut first = [0; 3];
     for _ in 0..20 {
-        for (lane, count) in lanes.wanted(&mut small, 256, |_, _| 4) {
+        for (lane, count) in lanes.wanted(&mut small, 256, |_, _| Some(4)) {
             lanes.claimed(&mut small, &lane, count, count, false);
             first[tier_of(&lane)] += count;
         }
@@ -140,7 +140,7 @@ fn hanging_vendor_delays_no_other_vendor() {
         let well = at("well", "acme", i64::from(step % 3));
         due(&mut lanes, well.clone());
         let mut came = false;
-        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| Some(64)) {
             let count_of_it = if lane == well { 1 } else { count };
             lanes.claimed(&mut pool, &lane, count, count_of_it, false);
             came |= lane == well;
@@ -164,16 +164,16 @@ fn hanging_vendor_delays_no_other_vendor() {
 fn gauge_asks_at_half_and_at_none() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     due(&mut lanes, lane("a"));
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 10)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| Some(10 + drained)), [(lane("a"), 10)]);
     lanes.claimed(&mut pool, &lane("a"), 10, 10, false);
     let gauge = lanes.gauge(&lane("a"));
     (0..10).for_each(|_| gauge.begin());
     let asks: Vec<bool> = (0..10).map(|_| gauge.end()).collect();
     let expected = [false, false, false, false, true, false, false, false, false, true];
     assert_eq!(asks, expected, "at five and at none");
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 20)], "ten were drained");
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| Some(10 + drained)), [(lane("a"), 20)], "ten were drained");
     lanes.claimed(&mut pool, &lane("a"), 20, 20, false);
-    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 10)], "and none since");
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| Some(10 + drained)), [(lane("a"), 10)], "and none since");
 }
 
 /// Lanes that leave and come back leave entries behind in the queue, each of which is dropped at its turn.
@@ -184,7 +184,7 @@ fn returned_lanes_are_asked_once_a_turn() {
         for tenant in ["a", "b", "c"] {
             due(&mut lanes, lane(tenant));
         }
-        let wanted = lanes.wanted(&mut pool, 10, |_, _| 4);
+        let wanted = lanes.wanted(&mut pool, 10, |_, _| Some(4));
         assert_eq!(wanted.len(), 3, "{wanted:?}");
         for (lane, count) in wanted {
             assert_eq!(count, 4);
@@ -192,7 +192,7 @@ fn returned_lanes_are_asked_once_a_turn() {
         }
         assert_eq!(lanes.len(), 0);
     }
-    assert!(lanes.wanted(&mut pool, 10, |_, _| 4).is_empty());
+    assert!(lanes.wanted(&mut pool, 10, |_, _| Some(4)).is_empty());
     assert!(lanes.tiers.iter().all(|tier| tier.vendors.is_empty()), "nothing is left behind");
     assert_eq!(pool.free(), self::pool(1_000).free());
 }
@@ -239,7 +239,7 @@ fn blocked_lanes_delay_no_lane_with_work() {
         let mut visited = 0;
         let wanted = lanes.wanted(&mut pool, 256, |lane, _| {
             visited += 1;
-            if *lane == well { 64 } else { 0 }
+            Some(if *lane == well { 64 } else { 0 })
         });
         all += visited;
         assert!(visited <= BLOCKED + 1, "claim {claim} looked at {visited} lanes");
@@ -259,7 +259,7 @@ fn blocked_lanes_of_a_vendor_delay_no_other_vendor() {
     let (mut lanes, mut pool, well) = (Lanes::new(WEIGHTS), pool(1_000), at("well", "acme", 1));
     (0..3 * BLOCKED).for_each(|tenant| due(&mut lanes, lane(&tenant.to_string())));
     due(&mut lanes, well.clone());
-    let mut wanted = || lanes.wanted(&mut pool, 256, |lane, _| if *lane == well { 4 } else { 0 });
+    let mut wanted = || lanes.wanted(&mut pool, 256, |lane, _| Some(if *lane == well { 4 } else { 0 }));
     assert!(wanted().is_empty());
     assert_eq!(wanted(), [(well.clone(), 4)]);
     assert!(lanes.has_more());
@@ -273,7 +273,7 @@ fn lane_that_gets_room_is_found_soon() {
         let mut visited = 0;
         let wanted = lanes.wanted(&mut pool, 256, |_, _| {
             visited += 1;
-            room
+            Some(room)
         });
         wanted.iter().for_each(|(lane, count)| lanes.claimed(&mut pool, lane, *count, *count, false));
         (visited, wanted.len())
@@ -304,7 +304,7 @@ fn lane_that_is_asked_aside_returns() {
         let mut visited = 0;
         let wanted = lanes.wanted(&mut pool, 256, |_, _| {
             visited += 1;
-            0
+            None
         });
         assert_eq!((visited, wanted.len()), (1, 0), "{ms}");
         lanes.asked(&mut pool, &lane("gone"), 16);
@@ -314,5 +314,29 @@ fn lane_that_is_asked_aside_returns() {
     lanes.claimed(&mut pool, &lane("gone"), 16, 3, false);
     assert_eq!(lanes.len(), 0);
     lanes.look_again(after(1_000));
-    assert!(lanes.wanted(&mut pool, 256, |_, _| 4).is_empty());
+    assert!(lanes.wanted(&mut pool, 256, |_, _| Some(4)).is_empty());
+}
+
+/// The tenant is missing twice, hours apart. Between them it is paused, so that its lane is aside, and is never asked for
+/// jobs.
+#[test]
+fn lane_without_room_is_known_again() {
+    let (mut lanes, mut pool, paused) = (Lanes::new(WEIGHTS), pool(1_000), lane("paused"));
+    let mut look = |lanes: &mut Lanes, ms: u64, room: Option<u32>| {
+        lanes.look_again(after(ms));
+        let mut visited = 0;
+        let wanted = lanes.wanted(&mut pool, 256, |_, _| {
+            visited += 1;
+            room
+        });
+        assert_eq!((visited, wanted.len()), (1, 0), "{ms}");
+    };
+    due(&mut lanes, paused.clone());
+    look(&mut lanes, 1_000, None);
+    assert_eq!(lanes.is_known(&paused, false, after(1_000)), Some(after(1_000)));
+    look(&mut lanes, 4_000, None);
+    assert_eq!(lanes.is_known(&paused, false, after(4_000)), Some(after(1_000)), "it is missing still");
+    look(&mut lanes, 5_000, Some(0));
+    look(&mut lanes, 9_000_000, None);
+    assert_eq!(lanes.is_known(&paused, false, after(9_000_000)), Some(after(9_000_000)));
 }

@@ -39,8 +39,9 @@ const LANES: usize = 256;
 /// took.
 const LOOKS_APART: u32 = 4;
 /// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back. The
-/// time begins anew while the configuration has a problem, which may be why the lane is missing, and while other
-/// processes work on the store, whose configuration may have the lane.
+/// time begins anew when a look at the lane finds it in the configuration, with room or without; while the configuration
+/// has a problem, which may be why the lane is missing; and while other processes work on the store, whose configuration
+/// may have the lane.
 const UNKNOWN: Duration = MISSING;
 
 impl Worker {
@@ -77,29 +78,30 @@ impl Worker {
         let blocked = &mut self.blocked;
         self.lanes.look_again(now);
         let mut wanted = self.lanes.wanted(&mut self.pool, LANES, |lane, sent| {
+            let is_parked = outbox.store.problems.is_parked(lane);
             match core.registry.route(&lane.tenant, &lane.vendor) {
-                _ if outbox.store.problems.is_parked(lane) => 0,
+                Ok(_) if is_parked => Some(0),
                 // The lane's earlier usage must be read before its jobs are claimed.
-                Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
-                Ok(tenant) if is_paused(core, &tenant) => 0,
+                Ok(tenant) if !outbox.is_recalled(&tenant) => Some(0),
+                Ok(tenant) if is_paused(core, &tenant) => Some(0),
                 Ok(tenant) => {
                     let outlook = || outlook(core, &tenant, priority(lane.tier));
-                    blocked.room(lane, now, outlook).unwrap_or_else(|| match pace(&tenant.vendor).unit_ns {
+                    let at_rate = || match pace(&tenant.vendor).unit_ns {
                         0 => sent.saturating_mul(2).clamp(UNLIMITED, MAX_JOBS),
                         unit => {
                             u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS)
                         }
-                    })
+                    };
+                    Some(blocked.room(lane, now, outlook).unwrap_or_else(at_rate))
                 }
                 Err(_) => {
-                    unknown.push(lane.clone());
-                    0
+                    if !is_parked {
+                        unknown.push(lane.clone());
+                    }
+                    None
                 }
             }
         });
-        for (lane, _) in &wanted {
-            self.lanes.is_known(lane, true, now);
-        }
         let may_be_known = has_problem(core) || self.leases.others_work();
         for lane in unknown {
             let is_given_up = is_given_up(&mut self.lanes, &lane, may_be_known, now);

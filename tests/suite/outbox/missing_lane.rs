@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicI64;
 
+use integration_client::OnRemove;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 
 use super::forgotten_keys::Machine;
@@ -44,6 +45,39 @@ async fn invalid_row_keeps_jobs_of_missing_lane() {
     let status = receipt.status().await.unwrap();
     assert!(matches!(status, Status::Dead { reason: Some(Reason::NotConfigured), .. }), "{status:?}");
     assert!(transport.calls().is_empty());
+}
+
+/// An operator has paused the tenant, whose jobs pile up. The configuration lacks it twice, for a moment each time.
+#[tokio::test]
+async fn paused_tenants_jobs_outlast_absences() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+    let builder = builder.tenant(TenantEntry::new("acme", "v")).store(Store::sqlite(folder().join("s.db"))).work();
+    let client = builder.build().await.unwrap();
+    client.tenants().pause("acme", "v").unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..20 {
+        let request = post(&format!("/{number}"));
+        receipts.push(client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap());
+    }
+    for absence in 0..2 {
+        client.tenants().remove("acme", "v", OnRemove::Drain).unwrap();
+        // The worker looks at the lane meanwhile.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        client.tenants().set(TenantEntry::new("acme", "v")).unwrap();
+        for receipt in &receipts {
+            let status = receipt.status().await.unwrap();
+            assert!(matches!(status, Status::Waiting { .. }), "absence {absence}: {status:?}");
+        }
+        longer_than_a_lane_may_be_missing().await;
+    }
+    assert_eq!(transport.calls().len(), 0, "the pause stands");
+    client.tenants().resume("acme", "v").unwrap();
+    for receipt in &receipts {
+        let status = until_ended(receipt).await;
+        assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
+    }
 }
 
 /// The vendor may have acted on the only attempt, and by the time an operator looks it may have forgotten the key.
