@@ -95,7 +95,7 @@ async fn spend(starts: &[&Start], db: Db<'_>, now: i64) -> Result<(), DbError> {
             high: i64::from(*tier == 0),
             unit: "",
         };
-        spent.add(row, (1, start.points), now.saturating_add(start.counts_ms));
+        spent.add(row, (1, start.points), (now, now.saturating_add(start.counts_ms)));
     }
-    spent.write(&owner, db, now).await
+    spent.write(&owner, db).await
 }

@@ -64,7 +64,7 @@ pub(crate) struct Usage {
     pub(crate) requests: i64,
     /// The number of points, or of the other unit.
     pub(crate) units: i64,
-    /// The age of the latest exchange in the slot.
+    /// How long ago the newest units in the slot were taken.
     pub(crate) age_ms: i64,
 }
 
@@ -201,6 +201,9 @@ struct Sum {
     requests: i64,
     /// The number of points, or of the other unit.
     units: i64,
+    /// When the newest units were taken.
+    last_at: i64,
+    /// Until when the row counts at least.
     until: i64,
 }
 
@@ -211,7 +214,8 @@ pub(super) struct Sums<'a> {
     units: BTreeMap<Slot<'a>, Sum>,
 }
 
-/// A statement that inserts rows of usage, and adds to the rows that exist.
+/// A statement that inserts rows of usage, and adds to the rows that exist. A row keeps the time of its newest usage:
+/// with the time of a late write, all of the row would count longer.
 macro_rules! add_to {
     ($table:literal, $columns:literal, $key:literal, $sums:literal, $rows:literal) => {
         concat!(
@@ -225,7 +229,15 @@ macro_rules! add_to {
             $key,
             ") DO UPDATE SET ",
             $sums,
-            ", last_at = excluded.last_at, until = excluded.until"
+            ", last_at = CASE WHEN excluded.last_at > ",
+            $table,
+            ".last_at THEN excluded.last_at ELSE ",
+            $table,
+            ".last_at END, until = CASE WHEN excluded.until > ",
+            $table,
+            ".until THEN excluded.until ELSE ",
+            $table,
+            ".until END"
         )
     };
 }
@@ -237,16 +249,16 @@ const ADD_REQUESTS: (&str, &str) = (
         "",
         "requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points",
         "SELECT o.value ->> 0, o.value ->> 1, o.value ->> 2, o.value ->> 3, $1, o.value ->> 4, o.value ->> 5, \
-         o.value ->> 6, $2, o.value ->> 7 FROM json_each($3) o WHERE true"
+         o.value ->> 6, o.value ->> 7, o.value ->> 8 FROM json_each($2) o WHERE true"
     ),
     add_to!(
         "ic_spent",
         "requests, points",
         "",
         "requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points",
-        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, requests, units, $2::bigint, until FROM \
-         unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[]) \
-         AS o(tenant, vendor, endpoint, slot, high, requests, units, until)"
+        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, requests, units, last_at, until FROM \
+         unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], \
+         $10::bigint[]) AS o(tenant, vendor, endpoint, slot, high, requests, units, last_at, until)"
     ),
 );
 const ADD_UNITS: (&str, &str) = (
@@ -256,33 +268,35 @@ const ADD_UNITS: (&str, &str) = (
         ", unit",
         "units = ic_used.units + excluded.units",
         "SELECT o.value ->> 0, o.value ->> 1, o.value ->> 2, o.value ->> 3, $1, o.value ->> 4, o.value ->> 5, \
-         o.value ->> 6, $2, o.value ->> 7 FROM json_each($3) o WHERE true"
+         o.value ->> 6, o.value ->> 7, o.value ->> 8 FROM json_each($2) o WHERE true"
     ),
     add_to!(
         "ic_used",
         "unit, units",
         ", unit",
         "units = ic_used.units + excluded.units",
-        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, unit, units, $2::bigint, until FROM \
-         unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[]) \
-         AS o(tenant, vendor, endpoint, slot, high, unit, units, until)"
+        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, unit, units, last_at, until FROM \
+         unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], \
+         $10::bigint[]) AS o(tenant, vendor, endpoint, slot, high, unit, units, last_at, until)"
     ),
 );
 
 impl<'a> Sums<'a> {
-    /// Adds requests and units to a row, which counts at least until `until`.
-    pub(super) fn add(&mut self, row: Slot<'a>, (requests, units): (i64, i64), until: i64) {
+    /// Adds requests and units, of which the newest were taken at `last_at`, to a row, which counts at least until
+    /// `until`.
+    pub(super) fn add(&mut self, row: Slot<'a>, (requests, units): (i64, i64), (last_at, until): (i64, i64)) {
         let sums = if row.unit.is_empty() { &mut self.requests } else { &mut self.units };
         let sum = sums.entry(row).or_default();
         *sum = Sum {
             requests: sum.requests.saturating_add(requests),
             units: sum.units.saturating_add(units),
+            last_at: sum.last_at.max(last_at),
             until: sum.until.max(until),
         };
     }
 
     /// Adds the sums to the rows of `owner`: one statement for each of the two tables.
-    pub(super) async fn write(&self, owner: &Id, db: Db<'_>, now: i64) -> Result<(), DbError> {
+    pub(super) async fn write(&self, owner: &Id, db: Db<'_>) -> Result<(), DbError> {
         for (sums, (sqlite, postgres), is_units) in
             [(&self.requests, ADD_REQUESTS, false), (&self.units, ADD_UNITS, true)]
         {
@@ -302,9 +316,10 @@ impl<'a> Sums<'a> {
                 Column::Ints(sums.keys().map(|row| row.high).collect()),
                 sixth,
                 Column::Ints(sums.values().map(|sum| sum.units).collect()),
+                Column::Ints(sums.values().map(|sum| sum.last_at).collect()),
                 Column::Ints(sums.values().map(|sum| sum.until).collect()),
             ];
-            let mut args = args![owner.as_bytes().as_slice(), now];
+            let mut args = args![owner.as_bytes().as_slice()];
             args.extend(super::driver::rows(db.dialect(), columns));
             db.execute(sql, args).await?;
         }
@@ -322,17 +337,22 @@ pub(crate) fn add<'a>(
         let mut sums = Sums::default();
         for lane in taken {
             let Taken { tenant, vendor, endpoint, .. } = lane;
-            let taken_at = now.saturating_sub(lane.age_ms);
-            let (slot, until) = (taken_at / lane.slot_ms.max(1), taken_at.saturating_add(lane.counts_ms));
+            let (taken_at, slot_ms) = (now.saturating_sub(lane.age_ms), lane.slot_ms.max(1));
+            let (slot, until) = (taken_at / slot_ms, taken_at.saturating_add(lane.counts_ms));
+            // Units that are returned make no row younger: no usage is older than the beginning of its slot. With new
+            // requests there is new usage, though more may have been returned of earlier ones.
+            let last_at = |more: i64| {
+                if lane.requests > 0 || more > 0 { taken_at } else { slot.saturating_mul(slot_ms) }
+            };
             let row = Slot { tenant, vendor, endpoint, slot, high: i64::from(lane.high), unit: "" };
             if lane.requests != 0 || lane.points != 0 {
-                sums.add(row, (lane.requests, lane.points), until);
+                sums.add(row, (lane.requests, lane.points), (last_at(lane.points), until));
             }
             for (unit, more) in lane.units.iter().filter(|(_, more)| *more != 0) {
-                sums.add(Slot { unit, ..row }, (0, *more), until);
+                sums.add(Slot { unit, ..row }, (0, *more), (last_at(*more), until));
             }
         }
-        sums.write(owner, db, now).await
+        sums.write(owner, db).await
     })
 }
 

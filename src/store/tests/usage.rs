@@ -2,7 +2,7 @@
 
 use super::super::actor::Step;
 use super::super::driver::{Dialect, args};
-use super::super::usage::{self, Mark, Wanted};
+use super::super::usage::{self, Mark, Table, Taken, Usage, Wanted};
 use super::*;
 
 /// Writes `slots` rows for each of two owners of a lane: one request and two points in each row.
@@ -83,6 +83,84 @@ async fn usage_of_many_lanes_is_bounded_in_one_read() {
         }
         // 64 lanes get 128 rows each, and the 40 that have more get 204.
         assert_eq!((reads, rows), (2, 40 * 300));
+    }
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// As many requests and tokens, taken `age_ms` ago. All times are in one slot.
+fn taken(count: i64, age_ms: i64) -> Taken {
+    Taken {
+        tenant: "a".to_owned(),
+        vendor: "v".to_owned(),
+        endpoint: String::new(),
+        high: false,
+        requests: count,
+        points: count,
+        units: vec![("tokens".to_owned(), count)],
+        slot_ms: i64::MAX,
+        counts_ms: 24 * HOUR_MS,
+        age_ms,
+    }
+}
+
+/// Asserts that another process reads one row of `units` in each table, and that its newest usage is `hours` old.
+#[track_caller]
+fn assert_one_row(rows: [Vec<Usage>; 2], units: i64, hours: i64) {
+    for rows in rows {
+        assert_eq!(rows.iter().map(|row| row.units).collect::<Vec<_>>(), [units]);
+        let age_ms = rows[0].age_ms;
+        assert!((hours * HOUR_MS..hours * HOUR_MS + 60_000).contains(&age_ms), "{age_ms}");
+    }
+}
+
+async fn rows_of_a(store: &Opened) -> [Vec<Usage>; 2] {
+    let mut found = [Vec::new(), Vec::new()];
+    for (rows, table) in found.iter_mut().zip([Table::Requests, Table::Units]) {
+        let pages = store.read((id(), table, vec![wanted("a")]), usage::read).await.unwrap();
+        rows.extend(pages.into_iter().flat_map(|page| page.rows));
+    }
+    found
+}
+
+#[tokio::test]
+async fn late_usage_keeps_its_age() {
+    for store in stores().await {
+        let (store, owner) = (open(&store).await, id());
+        store.write((owner, vec![taken(3, 3 * HOUR_MS)]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 3, 3);
+        let several = vec![taken(1, 2 * HOUR_MS), taken(1, HOUR_MS), taken(1, 2 * HOUR_MS)];
+        store.write((owner, several), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 6, 1);
+        store.write((owner, vec![taken(4, 5 * HOUR_MS)]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 10, 1);
+    }
+}
+
+#[tokio::test]
+async fn returned_units_make_no_row_younger() {
+    for store in stores().await {
+        let (store, owner) = (open(&store).await, id());
+        store.write((owner, vec![taken(5, 3 * HOUR_MS)]), usage::add).await.unwrap();
+        store.write((owner, vec![taken(-1, HOUR_MS)]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 4, 3);
+        store.write((owner, vec![taken(-1, 0), taken(2, 2 * HOUR_MS)]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 5, 2);
+        // A request was taken, and the correction of an earlier one returned more.
+        let (points, units) = (-2, vec![("tokens".to_owned(), -2)]);
+        store.write((owner, vec![Taken { points, units, ..taken(1, HOUR_MS) }]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 3, 1);
+    }
+}
+
+/// The usage may be written after the units were returned.
+#[tokio::test]
+async fn row_of_returned_units_has_no_age() {
+    for store in stores().await {
+        let (store, owner) = (open(&store).await, id());
+        store.write((owner, vec![taken(-1, HOUR_MS)]), usage::add).await.unwrap();
+        store.write((owner, vec![taken(4, 3 * HOUR_MS)]), usage::add).await.unwrap();
+        assert_one_row(rows_of_a(&store).await, 3, 3);
     }
 }
 
