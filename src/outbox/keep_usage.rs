@@ -39,6 +39,7 @@ impl OutboxState {
             }
             left = later;
         }
+        self.usage.all_is_written();
     }
 
     /// Compares the pauses in force with those in the store, and writes the differences: of the lanes of which a notice

@@ -113,7 +113,7 @@ impl OutboxState {
             lanes: Mutex::default(),
             intake_bound: Mutex::default(),
             recall: Recall::default(),
-            usage: usage::NewUsage::default(),
+            usage: usage::NewUsage::new(clock.epoch()),
             pauses: Mutex::default(),
             told: Told::default(),
             measured: Measured::default(),
