@@ -116,6 +116,10 @@ impl Engine {
         if let Some(refusal) = self.too_expensive(&need) {
             return self.waiters.refuse(waiter, refusal);
         }
+        // A pause that began since the grant has sent away those who waited.
+        if let Some(refusal) = self.held_back(need.lane, need.endpoint, self.waiters[waiter].give_up) {
+            return self.waiters.refuse(waiter, refusal);
+        }
         // A caller that polls late is charged for each turn that it does not use: others wait for it meanwhile.
         if self.waiters[waiter].deferred {
             let queue = self.queue_for(&need);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::throttle::Wait;
 use crate::waiting::WaiterState;
 
 /// A bucket of `capacity` units and a unit each `unit_ns`, with a pace to match.
@@ -120,4 +121,18 @@ fn plain_grant_is_held_for_a_moment_alone() {
     let start = bench.now;
     let woken = bench.run(start + Duration::from_secs(1));
     assert_eq!(woken, [(start, sleepy), (start + Duration::from_millis(100), awake)]);
+}
+
+/// Those who waited were sent away when the pause began.
+#[test]
+fn long_pause_refuses_a_job_with_a_missed_grant() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    let first = bench.submit_granted(lane, ask(Tier::Normal));
+    let job = bench.engine.submit_deferred(bench.now, lane, &ask(Tier::Low)).expect("it is granted");
+    let refused = Feedback::RefusedFor(Whose::Lane, Wait::Stated(7_200 * SECOND), None);
+    bench.engine.answered_with(bench.now, first, refused, &[], true);
+    bench.now = ms(150);
+    bench.engine.poll(bench.now);
+    let answer = bench.engine.granted(bench.now, job);
+    assert!(matches!(answer, Err(Refusal::RetryLater { at }) if at >= ms(7_200_000)), "{answer:?}");
 }
