@@ -9,6 +9,7 @@
 
 mod aside;
 mod begin;
+mod held;
 mod options;
 mod place;
 mod refused;
@@ -31,6 +32,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 
 use self::aside::{Aside, Attempt, Left, left_for_too_long};
+use self::held::Held;
 use self::options::{Target, consumers, is_of_consumers};
 pub(crate) use self::options::{settings, without_value};
 use self::place::Place;
@@ -39,7 +41,6 @@ use crate::error::Error;
 use crate::memory::Memory;
 use crate::positions::Positions;
 use crate::reason;
-use crate::unsettled::Unsettled;
 use crate::waits::{self, PATIENCE, Waits};
 
 /// Bytes of the largest record that is published to the topic of refused messages, if the topic takes it: 64 MiB. The
@@ -59,7 +60,8 @@ const LARGEST_BYTES: &str = "67108864";
 /// the position of its partition back, and those that were accepted behind it must be recognised after the next start.
 ///
 /// A redelivered message is recognised by its partition and offset. A topic that was deleted and created again repeats
-/// offsets, so its source needs another name ([`named`](Kafka::named)).
+/// offsets, so its source needs another name ([`named`](Kafka::named)). A message that Kafka delivers again while the
+/// source holds it, because the group was rebalanced, is handed over once.
 ///
 /// The source begins at the first message of a partition in which its group has no position, unless that message is
 /// older than [`Store::keep_seen`](integration_client::store::Store::keep_seen): accepted messages would be sent again,
@@ -75,7 +77,7 @@ pub struct Kafka {
     /// The consumer of this hand-over. Each hand-over has one of its own, which begins at the committed position: one
     /// that went on would skip the messages that it has received and that were not settled.
     consumer: Mutex<Option<Arc<Reader>>>,
-    unsettled: Unsettled<OwnedMessage>,
+    held: Held,
     aside: Aside,
     /// Refused messages that are not put aside yet, because the brokers did not take them.
     left: Mutex<Left>,
@@ -140,9 +142,9 @@ impl Kafka {
         let name = format!("kafka:{}:{topic}", cluster.unwrap_or(place));
         let aside = Aside { producer, topic: format!("{topic}.refused") };
         let (memory, consumer) = (Memory::default(), Mutex::new(Some(Arc::new(consumer))));
-        let (unsettled, left, is_left) = (Unsettled::new(), Mutex::default(), Notify::new());
+        let (held, left, is_left) = (Held::new(), Mutex::default(), Notify::new());
         let attempt = tokio::sync::Mutex::default();
-        Ok(Kafka { topic, group, name, memory, settings, consumer, unsettled, aside, left, is_left, attempt })
+        Ok(Kafka { topic, group, name, memory, settings, consumer, held, aside, left, is_left, attempt })
     }
 
     /// Sets the name under which the outbox remembers message ids. The default is the cluster's id (its address if it
@@ -164,11 +166,11 @@ impl Kafka {
         Ok(consumer.insert(Arc::new(created)).clone())
     }
 
-    /// Makes a message of the outbox of a received one.
+    /// Makes a message of the outbox of a received one. Returns `None` if the outbox has the message already.
     ///
     /// # Errors
     /// The messages of the partition do not go on where they ended.
-    async fn hand_over(&self, reader: &Arc<Reader>, message: OwnedMessage) -> Result<Intake, BoxError> {
+    async fn hand_over(&self, reader: &Arc<Reader>, message: OwnedMessage) -> Result<Option<Intake>, BoxError> {
         let (partition, offset) = (message.partition(), message.offset());
         let at = message.timestamp().to_millis().and_then(|at| u64::try_from(at).ok());
         let at = at.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(at)));
@@ -190,9 +192,14 @@ impl Kafka {
             let first = HashMap::from([((self.topic.clone(), partition), Offset::Offset(offset))]);
             self.store(reader, &first);
         }
+        // Only then the look at what is held: a held message that is settled in between moves the position. The other way
+        // round it would stay open without a delivery that settles it.
         positions.lock().fetched(partition, offset);
+        if self.held.has(&message) {
+            return Ok(None);
+        }
         let intake = Intake::json(format!("{partition}:{offset}"), message.payload().unwrap_or_default());
-        Ok(self.unsettled.keep(at.into_iter().fold(intake, Intake::sent_at), message))
+        Ok(Some(self.held.keep(at.into_iter().fold(intake, Intake::sent_at), message)))
     }
 
     /// The group's position in a partition. Waits while the brokers are away.
@@ -258,7 +265,7 @@ impl Kafka {
     /// # Errors
     /// The topic of refused messages does not take the message.
     async fn put_aside(&self, message: &MessageRef, why: &Refusal) -> Result<(), BoxError> {
-        let Some(message) = self.unsettled.take(message) else { return Ok(()) };
+        let Some(message) = self.held.take(message) else { return Ok(()) };
         let refused = Arc::new(Refused::new(message, &why.to_string()));
         // While brokers are away, each attempt takes seconds. So `fetch` makes the further attempts: at a shutdown it is
         // dropped, whereas this call is awaited.
@@ -352,13 +359,16 @@ impl IntakeSource for Kafka {
                 };
                 match received {
                     Ok(first) => {
-                        let mut fetched = vec![self.hand_over(&reader, first).await?];
+                        let mut fetched: Vec<Intake> = self.hand_over(&reader, first).await?.into_iter().collect();
                         while fetched.len() < most
                             && let Some(next) = next()
                         {
-                            fetched.push(self.hand_over(&reader, next).await?);
+                            fetched.extend(self.hand_over(&reader, next).await?);
                         }
-                        return Ok(fetched);
+                        // An empty answer would mean that the source has ended.
+                        if !fetched.is_empty() {
+                            return Ok(fetched);
+                        }
                     }
                     Err(KafkaError::MessageConsumption(RDKafkaErrorCode::PartitionEOF)) => {}
                     Err(error) => {
@@ -371,7 +381,7 @@ impl IntakeSource for Kafka {
     }
 
     fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
-        let taken = messages.iter().filter_map(|message| self.unsettled.take(message));
+        let taken = messages.iter().filter_map(|message| self.held.take(message));
         self.settle(taken.map(|message| (message.partition(), message.offset())));
         Box::pin(std::future::ready(Ok(())))
     }
@@ -392,7 +402,7 @@ impl IntakeSource for Kafka {
 
     fn ended(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.unsettled.forget_all();
+            self.held.forget_all();
             *self.left.lock() = Left::default();
             *self.attempt.lock().await = None;
             // The library closes a consumer when it is dropped: it commits what is settled, and gives the partitions

@@ -77,4 +77,21 @@ mod tests {
         assert_eq!(positions.settled(0, 1), None, "of the earlier assignment");
         assert_eq!(positions.settled(0, 3), Some(4));
     }
+
+    /// A held message is handed over once, and its only delivery is of the earlier assignment.
+    #[test]
+    fn earlier_delivery_moves_new_position() {
+        let mut positions = Positions::default();
+        (0..5).for_each(|offset| positions.fetched(0, offset));
+        assert_eq!([0, 2].map(|offset| positions.settled(0, offset)), [Some(1), Some(1)]);
+        positions.lost(0);
+        assert_eq!(positions.settled(0, 4), None, "settled while no process has the partition");
+        // It goes on at the committed position. Message 3 is settled before it comes again, and then once more.
+        positions.fetched(0, 1);
+        assert_eq!(positions.settled(0, 3), None);
+        (2..5).for_each(|offset| positions.fetched(0, offset));
+        assert_eq!([4, 2].map(|offset| positions.settled(0, offset)), [Some(1), Some(1)], "recognised");
+        assert_eq!(positions.settled(0, 1), Some(3), "message 3 is not settled in this assignment yet");
+        assert_eq!(positions.settled(0, 3), Some(5));
+    }
 }

@@ -50,6 +50,12 @@ impl<D> Unsettled<D> {
         self.inner.lock().1.contains_key(&number)
     }
 
+    /// Whether the delivery with this number was not taken yet, and is such a one.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn holds_such(&self, number: u64, is_such: impl FnOnce(&D) -> bool) -> bool {
+        self.inner.lock().1.get(&number).is_some_and(is_such)
+    }
+
     /// Forgets all deliveries, because their connection is closed and they can no longer be acknowledged.
     #[cfg(any(feature = "kafka", feature = "rabbitmq"))]
     pub(crate) fn forget_all(&self) {

@@ -127,6 +127,7 @@ async fn kafka() {
     message_for_full_lane_holds_position(&cluster).await;
     partition_has_position_while_first_message_is_held(&cluster).await;
     held_message_comes_again(&cluster).await;
+    rebalances_add_no_held_messages(&cluster).await;
     refused_message_waits_and_stops_no_other(&cluster).await;
     lost_position_ends_hand_over(&cluster).await;
     replies_go_to_topic(&cluster).await;
@@ -252,6 +253,44 @@ async fn held_message_comes_again(cluster: &Cluster) {
     let mut paths: Vec<String> = transport.calls().iter().map(|call| call.path().to_owned()).collect();
     paths.sort();
     assert_eq!(paths, ["/0", "/1", "/2"]);
+}
+
+/// Joins the group of the same name that reads a topic, until it has half of the partitions, and leaves it. Commits
+/// nothing.
+fn join_and_leave(cluster: &Cluster, topic: &str) {
+    let mut settings = settings(cluster);
+    settings.set("group.id", topic).set("enable.auto.commit", "false");
+    settings.set("session.timeout.ms", "4000").set("heartbeat.interval.ms", "500");
+    let member: BaseConsumer = settings.create().unwrap();
+    member.subscribe(&[topic]).unwrap();
+    let half = usize::try_from(PARTITIONS / 2).unwrap();
+    let has_half = |_: u32| {
+        while member.poll(Duration::from_millis(100)).is_some() {}
+        member.assignment().unwrap().count() == half
+    };
+    assert!((0..600).any(has_half), "the other member did not rejoin the group within a minute");
+}
+
+/// The process may hold 2,048 messages. Each time a partition comes back, Kafka delivers those of it again.
+async fn rebalances_add_no_held_messages(cluster: &Cluster) {
+    let topic = "rejoined";
+    let messages = (0..2_000).map(|number| line("acme", &format!("/{number}"))).collect();
+    publish(cluster, topic, messages, 2_000).await.await.unwrap();
+    let accepting = support::accepting_client(&store_path("kafka-rejoined"), |store| store.max_lane_backlog(1)).await;
+    let source = Kafka::connect(&format!("{}&group={topic}", url(cluster, topic))).await.unwrap();
+    let feeding = feed(&accepting, source);
+    let has_lanes = async |lanes: usize| accepting.outbox().queues(10).await.is_ok_and(|queues| queues.len() == lanes);
+    wait_until(async || has_lanes(1).await).await;
+    for _ in 0..2 {
+        tokio::task::block_in_place(|| join_and_leave(cluster, topic));
+    }
+    let producer: FutureProducer = settings(cluster).create().unwrap();
+    let content = line("umbra", "/behind");
+    let record: FutureRecord<'_, (), String> = FutureRecord::to(topic).payload(&content).partition(0);
+    producer.send(record, Duration::from_secs(10)).await.unwrap();
+    wait_until(async || has_lanes(2).await).await;
+    accepting.shutdown(Duration::from_secs(5)).await;
+    assert_eq!(feeding.await.unwrap(), 2);
 }
 
 /// While the topic of refused messages has no leader, a refused message waits for some time, and others are accepted.
