@@ -21,7 +21,8 @@ use crate::{BoxError, BoxFuture};
 
 /// The most messages that are fetched and not yet acknowledged: those of one write, and those that are fetched meanwhile.
 const IN_HAND: usize = 2 * TOGETHER;
-/// No more messages are fetched while those that are not in the store yet take this many bytes.
+/// No more messages are fetched while those in hand take this many bytes. A message is in hand until the report of it has
+/// ended, also after it was accepted or refused: its source keeps it until then.
 const BYTES_IN_HAND: usize = 16 << 20;
 /// The assumed size of a message before any was fetched.
 const FIRST_SIZE: usize = 64 << 10;
@@ -36,7 +37,7 @@ struct Write<'a> {
 }
 
 fn bytes_of(messages: &VecDeque<CheckedMessage>) -> usize {
-    messages.iter().map(|good| good.job.request.len()).sum()
+    messages.iter().map(|good| good.progress.bytes).sum()
 }
 
 /// Waits until `time`, or for ever if there is none.
@@ -106,8 +107,10 @@ impl Outbox {
         loop {
             let (writing, bytes) = write.as_ref().map_or((0, 0), |write| (write.count, write.bytes));
             let telling: usize = acknowledge.iter().chain(&aside).map(|report| report.count).sum();
+            let bytes_telling: usize = acknowledge.iter().chain(&aside).map(|report| report.bytes).sum();
             let in_hand = held.len() + writing + told.len() + telling;
-            let bytes_left = BYTES_IN_HAND.saturating_sub(bytes + bytes_of(&held));
+            let bytes_in_hand = bytes_of(&held) + bytes + told.bytes() + bytes_telling;
+            let bytes_left = BYTES_IN_HAND.saturating_sub(bytes_in_hand);
             if fetch.is_none() && judge.is_none() && !is_over && in_hand < IN_HAND && bytes_left > 0 {
                 let most = (bytes_left / size).clamp(1, TOGETHER);
                 fetch = Some(source.fetch(most.min(IN_HAND - in_hand)));
@@ -117,9 +120,9 @@ impl Outbox {
             if is_ending && write.is_none() && !held.is_empty() {
                 let beyond = held.iter().filter(|good: &&CheckedMessage| bound.is_beyond(good.progress.deliveries));
                 handled.extend(beyond.map(|good| good.progress.message.id.clone()));
-                let left = held.drain(..).map(|good| good.progress.message);
+                let left = held.drain(..).map(|good| good.progress);
                 match can_postpone {
-                    true => told.back.extend(left),
+                    true => left.for_each(|progress| told.back.push(progress.message, progress.bytes)),
                     false => drop(left),
                 }
             }
@@ -213,7 +216,8 @@ impl Outbox {
                     let is_refused = |intake: &Intake| matches!(intake.content, Content::Invalid(_));
                     let beyond = messages.iter().filter(|intake| bound.is_beyond(intake.deliveries) && !is_refused(intake));
                     let beyond: Vec<String> = beyond.map(|intake| intake.message.id.clone()).collect();
-                    let (count, bytes) = (held.len(), bytes_of(&held));
+                    // The refused ones count in the mean size, too.
+                    let (count, bytes) = (messages.len(), bytes_of(&held) + told.bytes());
                     for intake in messages {
                         self.check(source, intake, &mut held, &mut told, clock)?;
                     }
@@ -221,8 +225,8 @@ impl Outbox {
                     if is_stopped {
                         handled = beyond;
                     }
-                    if held.len() > count {
-                        size = ((bytes_of(&held) - bytes) / (held.len() - count)).max(1);
+                    if count > 0 {
+                        size = ((bytes_of(&held) + told.bytes() - bytes) / count).max(1);
                     }
                 }
                 () = until(again_at, clock), if !is_ending => again_at = None,
@@ -239,7 +243,7 @@ impl Outbox {
         told: &mut SourceReport,
         clock: Clock,
     ) -> Result<(), Error> {
-        let Intake { message, content, sent_at, reply_to, deliveries } = intake;
+        let Intake { message, content, length, sent_at, reply_to, deliveries } = intake;
         let wall = clock.wall();
         let line = match content {
             Content::Request(line) => Ok(*line),
@@ -255,18 +259,18 @@ impl Outbox {
         match job {
             Ok((outbox, job)) => {
                 outbox.measured.intake.behind(sent_at.and_then(|at| wall.duration_since(at).ok()));
-                good.push_back(CheckedMessage::new(message, deliveries, job));
+                good.push_back(CheckedMessage::new(message, length, deliveries, job));
             }
             // What was fetched before must still be written and acknowledged.
             Err(error) if error.kind() == ErrorKind::Shutdown => {
                 if source.can_postpone() {
-                    told.back.push(message);
+                    told.back.push(message, length);
                 }
             }
             Err(error) if error.kind() == ErrorKind::Store => return Err(error),
             Err(error) => {
                 self.state()?.measured.intake.refused(1);
-                told.refused.push((message, error));
+                told.refused.push((message, error), length);
             }
         }
         Ok(())

@@ -13,6 +13,8 @@ use crate::{BoxError, BoxFuture, Priority};
 pub struct Intake {
     pub(super) message: MessageRef,
     pub(super) content: Content,
+    /// The length of the content as it was fetched, or of the request's body.
+    pub(super) length: usize,
     pub(super) sent_at: Option<SystemTime>,
     pub(super) reply_to: Option<ReplyTo>,
     pub(super) deliveries: u64,
@@ -51,6 +53,16 @@ pub(super) enum Content {
     Invalid(String),
 }
 
+impl Content {
+    fn length(&self) -> usize {
+        match self {
+            Content::Request(line) => line.request.parts.body.as_bytes().map_or(0, <[u8]>::len),
+            Content::Json(text) => text.len(),
+            Content::Invalid(why) => why.len(),
+        }
+    }
+}
+
 /// Identifies a message in reports to its source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -64,7 +76,7 @@ pub struct MessageRef {
 impl Intake {
     fn with(id: impl Into<String>, content: Content) -> Intake {
         let message = MessageRef { id: id.into(), delivery: 0 };
-        Intake { message, content, sent_at: None, reply_to: None, deliveries: 0 }
+        Intake { message, length: content.length(), content, sent_at: None, reply_to: None, deliveries: 0 }
     }
 
     /// A request on behalf of `tenant`, in a message with this id. A redelivery of the message has the same id.
@@ -81,7 +93,7 @@ impl Intake {
 
     /// A message from which the source can make no request, for the reason `why`. It is
     /// [refused](IntakeSource::refused) with [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) when it
-    /// is handed over.
+    /// is handed over. The client does not know its length, and bounds only the number of such messages in memory.
     pub fn invalid(id: impl Into<String>, why: impl Into<String>) -> Intake {
         Intake::with(id, Content::Invalid(why.into()))
     }

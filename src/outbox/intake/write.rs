@@ -34,6 +34,8 @@ pub(super) struct Progress {
     pub(super) message: MessageRef,
     /// How often the source delivered it; 0 if that does not matter.
     pub(super) deliveries: u64,
+    /// The bytes that it takes in memory: those of its content, or of its stored request if these are more.
+    pub(super) bytes: usize,
     /// Whether the store was asked for the message, and does not know it. A message without room is asked for once.
     is_unknown: bool,
     /// Its place in the order of the messages of this write.
@@ -43,8 +45,10 @@ pub(super) struct Progress {
 }
 
 impl CheckedMessage {
-    pub(super) fn new(message: MessageRef, deliveries: u64, job: NewJob) -> CheckedMessage {
-        let progress = Progress { message, deliveries, is_unknown: false, place: 0, overtaken_at: None };
+    /// A message with this length of its content, of which `job` was made.
+    pub(super) fn new(message: MessageRef, length: usize, deliveries: u64, job: NewJob) -> CheckedMessage {
+        let bytes = length.max(job.request.len());
+        let progress = Progress { message, deliveries, bytes, is_unknown: false, place: 0, overtaken_at: None };
         CheckedMessage { progress, job }
     }
 }
@@ -154,19 +158,19 @@ async fn settle_known(
     let is_kept = bound.keep(beyond.map(|progress| &*progress.message.id).collect()).await?;
     let mut settled = None;
     for (mut good, is_open) in without_room {
-        let place = good.progress.place;
+        let Progress { place, bytes, .. } = good.progress;
         match known.remove(&place) {
             Some(Accepted::KeyOfAnother) => {
                 let why = id_of_another(&good.job);
-                written.told.refused.push((good.progress.message, why));
+                written.told.refused.push((good.progress.message, why), bytes);
                 settled = Some(place);
             }
             Some(Accepted::Before(_) | Accepted::New) => {
-                written.told.taken.push(good.progress.message);
+                written.told.taken.push(good.progress.message, bytes);
                 settled = Some(place);
             }
             // Without its record, a message that has reached the bound would be refused at its next delivery.
-            None if can_postpone && is_open && is_kept => written.told.later.push(good.progress.message),
+            None if can_postpone && is_open && is_kept => written.told.later.push(good.progress.message, bytes),
             None => {
                 if is_kept {
                     good.progress.deliveries = 0;
@@ -255,7 +259,7 @@ pub(super) async fn write_all(
             parts.accept(&part);
         }
         for (number, accepted) in part.range.zip(accepted) {
-            let (Progress { message, deliveries, place, .. }, job) = (checked[number].clone(), &jobs[number]);
+            let (Progress { message, deliveries, bytes, place, .. }, job) = (checked[number].clone(), &jobs[number]);
             settled = settled.max(Some(place));
             match accepted {
                 Accepted::New => {
@@ -269,9 +273,9 @@ pub(super) async fn write_all(
                     if bound.is_beyond(deliveries) {
                         known.push(message.id.clone());
                     }
-                    written.told.taken.push(message);
+                    written.told.taken.push(message, bytes);
                 }
-                Accepted::KeyOfAnother => written.told.refused.push((message, id_of_another(job))),
+                Accepted::KeyOfAnother => written.told.refused.push((message, id_of_another(job)), bytes),
             }
         }
     }
@@ -281,8 +285,9 @@ pub(super) async fn write_all(
     }
     for Rejected { number, error, is_cause } in parts.rejected() {
         outbox.count_out(&jobs[number].lane);
+        let Progress { message, bytes, .. } = &checked[number];
         match is_cause {
-            true => written.told.refused.push((checked[number].message.clone(), error)),
+            true => written.told.refused.push((message.clone(), error), *bytes),
             // A database that accepts no other job of the transaction is at fault, and not the message.
             false => {
                 let (progress, job) = (checked[number].clone(), jobs[number].clone());

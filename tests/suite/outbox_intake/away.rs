@@ -51,6 +51,60 @@ async fn shutdown_ends_while_broker_is_away() {
     assert_eq!((fed.unwrap(), source.told.load(Relaxed), source.ended.load(Relaxed)), (2, 1, 1));
 }
 
+/// A source of invalid messages of 1 MiB, of which it returns four at a time. It puts none aside before it may.
+struct Large {
+    left: AtomicU32,
+    asked: Mutex<Vec<usize>>,
+    may_put_aside: AtomicBool,
+}
+
+impl IntakeSource for Large {
+    fn name(&self) -> &str {
+        "orders"
+    }
+
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        self.asked.lock().unwrap().push(most);
+        let left = self.left.load(Relaxed);
+        let some = left.min(4).min(u32::try_from(most).unwrap());
+        self.left.store(left - some, Relaxed);
+        let messages = (left - some..left).map(|number| Intake::json(number.to_string(), "x".repeat(1 << 20)));
+        let messages: Vec<Intake> = messages.collect();
+        Box::pin(async move { Ok(messages) })
+    }
+
+    fn taken<'a>(&'a self, messages: &'a [MessageRef]) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("{messages:?}")
+    }
+
+    fn refused<'a>(&'a self, _: &'a [(MessageRef, Error)]) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            while !self.may_put_aside.load(Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The source keeps a refused message until it has put it aside. All in hand may take 16 MiB.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_messages_count_until_put_aside() {
+    let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
+    let client = client(&transport, &store).build().await.unwrap();
+    let (left, asked) = (AtomicU32::new(40), Mutex::default());
+    let source = Large { left, asked, may_put_aside: AtomicBool::new(false) };
+    let mut feeding = std::pin::pin!(client.outbox().feed_from(&source));
+    let full = tokio::time::timeout(Duration::from_secs(3), &mut feeding).await;
+    assert!(full.is_err(), "it goes on: {full:?}");
+    let (asked, left) = (source.asked.lock().unwrap().clone(), source.left.load(Relaxed));
+    assert!(asked.len() > 1 && asked[1..].iter().all(|most| *most <= 16), "{asked:?}");
+    assert_eq!(left, 40 - 16, "{asked:?}");
+    source.may_put_aside.store(true, Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(30), feeding).await;
+    assert_eq!((ended.expect("all are put aside").unwrap(), source.left.load(Relaxed)), (0, 0));
+}
+
 /// A source that never ends to postpone messages. It delivers one message at a time, and the last one when it postpones.
 struct Slow {
     broker: Broker,

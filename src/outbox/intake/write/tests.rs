@@ -31,7 +31,7 @@ fn held_job_expires_at_the_same_moment() {
 fn message_is_held_for_half_of_the_time_of_ids_of_messages_behind_it() {
     let message = |place: usize| {
         let message = MessageRef { id: format!("0:{place}"), delivery: 0 };
-        let mut good = CheckedMessage::new(message, 0, jobs(&[1]).remove(0));
+        let mut good = CheckedMessage::new(message, 1, 0, jobs(&[1]).remove(0));
         good.progress.place = place;
         good
     };
