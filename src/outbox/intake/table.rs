@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::line::Line;
 use super::parts::{BYTES_TOGETHER, Parts, Rejected};
-use super::room::{Room, place};
+use super::room::{LaneName, Room, place};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::accept::Origin;
 use crate::outbox::{Outbox, OutboxState};
@@ -101,8 +101,8 @@ impl Outbox {
         Ok(Found { last: cut.or(end).filter(|_| room.is_open() && !found.is_cut), ..found })
     }
 
-    /// Makes jobs of the rows of a page, and counts them in the backlogs of their lanes. Ends before a row whose job
-    /// would make the transaction too large, and then returns the row before it.
+    /// Makes jobs of those rows of a page whose lanes may have room, and counts them in the backlogs of their lanes.
+    /// Ends before a row whose job would make the transaction too large, and then returns the row before it.
     async fn check_rows(
         &self,
         outbox: &Arc<OutboxState>,
@@ -115,6 +115,10 @@ impl Outbox {
         for row in waiting {
             let seq = row.seq;
             outbox.measured.intake.behind(Some(Duration::from_millis(row.age_ms.unsigned_abs())));
+            if full_lane(room, &row).is_some() {
+                before = Some(seq);
+                continue;
+            }
             match self.job_of(&row, wall, longest) {
                 Ok(job) => {
                     let with_job = bytes.saturating_add(job.request.len());
@@ -150,6 +154,12 @@ impl Outbox {
         };
         self.job(&tenant, priority, request, origin).map(|(_, job)| job)
     }
+}
+
+/// The lane of a row, if it counts as full. No job is made of such a row: a table may hold millions of them.
+fn full_lane(room: &Room, row: &Waiting) -> Option<LaneName> {
+    let text = row.request.as_deref().filter(|_| room.has_closed())?;
+    Line::lane(text).filter(|lane| room.is_closed(lane))
 }
 
 /// The result of one page.

@@ -40,6 +40,19 @@ fn only_an_object_is_a_job() {
 }
 
 #[test]
+fn lane_is_read_without_the_rest() {
+    let lane = |text: &str| Line::lane(text.as_bytes());
+    let named = Some(("a".to_owned(), "v".to_owned()));
+    assert_eq!(lane(r#" {"tenant":"a","vendor":"v","method":"GET","path":"/","body":[{"tenant":"b"}]}"#), named);
+    assert_eq!(lane(r#"{"vendor":"v","unknown":1,"tenant":"\u0061"}"#), named);
+    let bad =
+        r#"["a","v"] {"tenant":"a"} {"tenant":"a","vendor":1} {"tenant":"a","vendor":"v","tenant":"b"} {"tenant":"#;
+    for text in bad.split(' ') {
+        assert_eq!(lane(text), None, "{text}");
+    }
+}
+
+#[test]
 fn deadlines_are_times_from_now_or_moments() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
     let at = |text: &str| until(&Deadline::Text(text.to_owned()), now).map(|left| left.as_secs());
