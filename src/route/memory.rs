@@ -1,5 +1,6 @@
 //! Figures that a client learns about a vendor while it runs. They are no configuration and may be lost.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -134,10 +135,11 @@ impl Smoothed {
     }
 }
 
-/// The HTTP client that a transport made for a vendor, so that exchanges need no look-up.
+/// What a transport keeps for a vendor (its HTTP clients), so that exchanges need no look-up. Only the transport knows
+/// the type.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    client: OnceLock<(u64, reqwest::Client)>,
+    kept: OnceLock<(u64, Arc<dyn Any + Send + Sync>)>,
     /// Whether a tenant's variables choose the host, even if they do not choose that of the vendor's base URL.
     is_of_chosen_host: bool,
 }
@@ -146,21 +148,25 @@ impl Connections {
     /// Connections to a host of another URL than the vendor's base URL.
     #[cfg_attr(not(any(test, feature = "oauth")), allow(dead_code, reason = "token URLs are the only others"))]
     pub(crate) fn of_host(is_chosen: bool) -> Connections {
-        Connections { client: OnceLock::new(), is_of_chosen_host: is_chosen }
+        Connections { kept: OnceLock::new(), is_of_chosen_host: is_chosen }
     }
 
     pub(crate) fn is_of_chosen_host(&self) -> bool {
         self.is_of_chosen_host
     }
 
-    /// The client that the transport with the number `pool` made.
+    /// What the transport with the number `pool` keeps.
     #[inline]
-    pub(crate) fn of(&self, pool: u64) -> Option<&reqwest::Client> {
-        self.client.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
+    pub(crate) fn of<T: Send + Sync + 'static>(&self, pool: u64) -> Option<&T> {
+        let (_, kept) = self.kept.get().filter(|(known, _)| *known == pool)?;
+        kept.downcast_ref()
     }
 
-    /// Keeps `client` unless there is one already: a second transport looks up its own each time.
-    pub(crate) fn keep(&self, pool: u64, client: &reqwest::Client) {
-        self.client.get_or_init(|| (pool, client.clone()));
+    /// Keeps `value` unless something is kept already: a second transport looks up its own each time.
+    pub(crate) fn keep<T: Send + Sync + 'static>(&self, pool: u64, value: &Arc<T>) {
+        self.kept.get_or_init(|| {
+            let kept: Arc<dyn Any + Send + Sync> = value.clone();
+            (pool, kept)
+        });
     }
 }

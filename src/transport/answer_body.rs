@@ -12,6 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, Sleep};
 
+use super::clients::UnderWay;
 use super::{Sent, TransportError};
 use crate::error::ErrorKind;
 
@@ -56,14 +57,18 @@ struct Ahead {
 }
 
 enum Inner {
-    Reqwest(reqwest::Body),
+    Reqwest {
+        body: reqwest::Body,
+        /// The exchange counts at its HTTP client until this is dropped.
+        _under_way: Option<UnderWay>,
+    },
     Bytes(Bytes),
     Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send + Sync>>),
 }
 
 impl Inner {
-    fn reqwest(response: reqwest::Response) -> Inner {
-        Inner::Reqwest(http::Response::from(response).into_body())
+    fn reqwest(response: reqwest::Response, under_way: Option<UnderWay>) -> Inner {
+        Inner::Reqwest { body: http::Response::from(response).into_body(), _under_way: under_way }
     }
 }
 
@@ -77,9 +82,11 @@ impl AnswerBody {
     }
 
     /// The body of `response`. A short body has usually arrived together with the headers and is read at once, so that
-    /// the exchange ends without waiting for the caller to read it.
-    pub(crate) fn from_reqwest(
+    /// the exchange ends without waiting for the caller to read it. Until the body has ended or is dropped, the exchange
+    /// is under way.
+    pub(super) fn from_reqwest(
         mut response: reqwest::Response,
+        under_way: Option<UnderWay>,
         max_bytes: u64,
         deadline: Instant,
         cx: &mut Context<'_>,
@@ -87,7 +94,7 @@ impl AnswerBody {
         // The end of an HTTP/2 body is a separate frame, and a compressed body's decoded length is unknown.
         let length = response.content_length().filter(|_| response.version() <= Version::HTTP_11);
         let Some(length) = length.filter(|length| *length <= AT_ONCE.min(max_bytes)) else {
-            return AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+            return AnswerBody::limited(Inner::reqwest(response, under_way), max_bytes, deadline);
         };
         if length == 0 {
             return AnswerBody::from_bytes(Bytes::new(), max_bytes, deadline);
@@ -97,10 +104,10 @@ impl AnswerBody {
             Poll::Ready(Ok(Some(data))) if data.len() as u64 == length => {
                 AnswerBody::from_bytes(data, max_bytes, deadline)
             }
-            Poll::Pending => AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline),
+            Poll::Pending => AnswerBody::limited(Inner::reqwest(response, under_way), max_bytes, deadline),
             Poll::Ready(Ok(data)) => {
                 let data = data.unwrap_or_default();
-                let mut body = AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+                let mut body = AnswerBody::limited(Inner::reqwest(response, under_way), max_bytes, deadline);
                 body.left = body.left.saturating_sub(data.len() as u64);
                 body.ahead = Some(Box::new(Ahead { data: data.into(), after: None }));
                 body
@@ -242,7 +249,7 @@ impl AnswerBody {
             Some(Inner::Bytes(bytes)) if bytes.is_empty() => Poll::Ready(None),
             Some(Inner::Bytes(bytes)) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Some(Inner::Stream(body)) => body.as_mut().poll_frame(cx),
-            Some(Inner::Reqwest(body)) => {
+            Some(Inner::Reqwest { body, .. }) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(super::cause::body_error)))
             }
@@ -265,7 +272,7 @@ impl AnswerBody {
         match &self.inner {
             None => SizeHint::with_exact(0),
             Some(Inner::Bytes(bytes)) => SizeHint::with_exact(bytes.len() as u64),
-            Some(Inner::Reqwest(body)) => body.size_hint(),
+            Some(Inner::Reqwest { body, .. }) => body.size_hint(),
             Some(Inner::Stream(body)) => body.size_hint(),
         }
     }
@@ -341,7 +348,7 @@ impl HttpBody for AnswerBody {
         match &self.inner {
             None => true,
             Some(Inner::Bytes(bytes)) => bytes.is_empty(),
-            Some(Inner::Reqwest(body)) => body.is_end_stream(),
+            Some(Inner::Reqwest { body, .. }) => body.is_end_stream(),
             Some(Inner::Stream(body)) => body.is_end_stream(),
         }
     }

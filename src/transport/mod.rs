@@ -15,6 +15,8 @@ pub(crate) mod auth;
 mod body;
 mod cause;
 mod certificates;
+mod client_settings;
+mod clients;
 mod conceal;
 pub(crate) mod credentials;
 mod head_error;
@@ -92,7 +94,7 @@ pub struct Exchange {
     pub client_certificate: Option<String>,
     /// When the exchange, response body included, is cut off.
     pub deadline: Instant,
-    /// The HTTP client that the vendor's exchanges last used, so that most exchanges need no look-up.
+    /// The HTTP clients that the vendor's exchanges use, so that most exchanges need no look-up.
     pub(crate) connections: Arc<Connections>,
 }
 

@@ -13,7 +13,6 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
@@ -21,38 +20,31 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::addresses::PublicOnly;
-use super::cause::{Cause, unusable};
 use super::certificates::{Files, Looks};
+use super::client_settings::{ClientSettings, MAX_HEADER_BYTES, replaceable_settings};
+use super::clients::{Clients, UnderWay};
 use super::head_error::head_error;
 use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target, tls};
 use crate::BoxFuture;
 use crate::clock::Clock;
+use crate::config::Vendor;
 use crate::config::base_url::host_varies;
-use crate::config::{Connection, Vendor};
 use crate::error::ErrorKind;
 use crate::route::Connections;
 
-/// The most response header bytes (names and values) that are accepted.
-const MAX_HEADER_BYTES: usize = 64 * 1024;
-
-/// An HTTP/2 connection with open streams is asked by a PING whether it is alive if nothing was read from it for
-/// `PING_AFTER`, and is closed without an answer within `PING_PATIENCE`.
-const PING_AFTER: Duration = Duration::from_secs(20);
-const PING_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The most HTTP clients in memory. Tenants may have certificates of their own, each of which needs its own
-/// connections. At this number the whole table is dropped and filled again; exchanges in flight keep their clients,
-/// and so do vendors.
-const MAX_CLIENTS: usize = 1024;
+/// The most entries in memory, each with the HTTP clients of the same settings. Tenants may have certificates of their
+/// own, each of which needs its own connections. At this number the whole table is dropped and filled again; exchanges
+/// in flight keep their clients, and so do vendors.
+const MAX_ENTRIES: usize = 1024;
 
 /// The [`Transport`] that the client uses unless it is given another.
 ///
 /// All tenants and vendors with the same connection settings and client certificate share connections, which are
 /// opened when first needed.
 pub struct ReqwestTransport {
-    /// Looked up if the vendor has no client cached; replaced when a client with new settings is built.
-    clients: ArcSwap<HashMap<Arc<str>, Vec<Pooled>>>,
+    /// Looked up if the vendor has no clients cached; replaced when a client with new settings is built. The key is the
+    /// vendor's name, so each list is short: one entry per environment or certificate.
+    entries: ArcSwap<HashMap<Arc<str>, Vec<Entry>>>,
     building: Mutex<()>,
     /// Generation number that tags the clients that vendors cache. A reset changes it, and so invalidates them.
     pool: AtomicU64,
@@ -64,25 +56,11 @@ pub struct ReqwestTransport {
 
 type Customize = Box<dyn Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder + Send + Sync>;
 
-/// A client and the settings from which it was built. The outer key is the vendor's name, so each list is short: one
-/// entry per environment or certificate.
+/// The clients with the same settings, and the files from which the first of them was built.
 #[derive(Clone)]
-struct Pooled {
-    connection: Connection,
-    certificate: Option<String>,
-    connect_timeout: Duration,
-    public_only: bool,
+struct Entry {
     files: Files,
-    client: reqwest::Client,
-}
-
-impl Pooled {
-    fn fits(&self, vendor: &Vendor, certificate: Option<&str>, is_public_only: bool) -> bool {
-        self.connect_timeout == vendor.connect_timeout
-            && self.certificate.as_deref() == certificate
-            && self.connection == vendor.connection
-            && self.public_only == is_public_only
-    }
+    clients: Arc<Clients>,
 }
 
 impl Default for ReqwestTransport {
@@ -95,7 +73,7 @@ impl ReqwestTransport {
     /// A transport without connections.
     pub fn new() -> ReqwestTransport {
         ReqwestTransport {
-            clients: ArcSwap::default(),
+            entries: ArcSwap::default(),
             building: Mutex::new(()),
             pool: AtomicU64::new(next_pool()),
             looks: OnceLock::new(),
@@ -130,143 +108,171 @@ impl ReqwestTransport {
     /// file needs no reset: it is noticed within a minute, and within a second after an exchange failed.
     pub fn reset(&self) {
         let _building = self.building.lock();
-        self.clients.store(Arc::default());
-        // After the clients are cleared: a reader that sees the new number must not find the old clients.
+        self.entries.store(Arc::default());
+        // After the entries are cleared: a reader that sees the new number must not find the old ones.
         self.pool.store(next_pool(), Ordering::Release);
     }
 
-    /// Returns the client for these settings. Building one reads PEM files, so the first exchange with new settings
-    /// blocks its thread for some milliseconds. Later exchanges find the client in the vendor's cache or, if the
-    /// tenant has its own certificate, by a hash look-up of the vendor's name.
+    /// Counts the exchange at a client with these settings. Building one reads PEM files, so the first exchange with new
+    /// settings blocks its thread for some milliseconds, as does one for which a further client is built. Other
+    /// exchanges find the clients in the vendor's cache or, if the tenant has its own certificate, by a hash look-up of
+    /// the vendor's name.
     #[inline]
-    fn client(
+    fn take_client(
         &self,
         vendor: &Vendor,
         connections: &Connections,
         tenant_certificate: Option<&str>,
-    ) -> Result<reqwest::Client, TransportError> {
+        is_https: bool,
+    ) -> Result<UnderWay, TransportError> {
         if self.looks.get().is_some_and(|looks| looks.are_due(self.clock.now())) {
             self.look_at_files();
         }
         let pool = self.pool.load(Ordering::Acquire);
-        match connections.of(pool).filter(|_| tenant_certificate.is_none()) {
-            Some(client) => Ok(client.clone()),
-            None => self.look_for_client(vendor, connections, tenant_certificate, pool),
+        match connections.of::<Clients>(pool).filter(|_| tenant_certificate.is_none()) {
+            Some(clients) => Ok(self.take_of(clients, is_https)),
+            None => {
+                let clients = self.look_for_clients(vendor, connections, tenant_certificate, pool)?;
+                Ok(self.take_of(&clients, is_https))
+            }
         }
     }
-    fn look_for_client(
+
+    #[inline]
+    fn take_of(&self, clients: &Clients, is_https: bool) -> UnderWay {
+        match clients.take(is_https) {
+            Some(under_way) => under_way,
+            None => self.take_further(clients, is_https),
+        }
+    }
+
+    /// Builds a further client. If it cannot be built (its files have been removed, say), the present ones are enough.
+    fn take_further(&self, clients: &Clients, is_https: bool) -> UnderWay {
+        let _building = self.building.lock();
+        // Another thread may have built one since.
+        if let Some(under_way) = clients.take(is_https) {
+            return under_way;
+        }
+        let now = self.clock.now();
+        if !clients.may_grow(now) {
+            return clients.take_fewest();
+        }
+        match clients.settings.build(self.custom()) {
+            Ok(client) => clients.add(client),
+            Err(error) => {
+                clients.failed(now);
+                tracing::warn!(%error, "a further HTTP client cannot be built; requests may wait for those in use");
+                clients.take_fewest()
+            }
+        }
+    }
+
+    fn look_for_clients(
         &self,
         vendor: &Vendor,
         connections: &Connections,
         tenant_certificate: Option<&str>,
         pool: u64,
-    ) -> Result<reqwest::Client, TransportError> {
+    ) -> Result<Arc<Clients>, TransportError> {
         let certificate = tenant_certificate.or(vendor.connection.client_certificate.as_deref());
         let is_public_only = public_only(vendor, connections);
-        let find = |clients: &HashMap<Arc<str>, Vec<Pooled>>| {
-            let mut pooled = clients.get(&vendor.name)?.iter();
-            Some(pooled.find(|pooled| pooled.fits(vendor, certificate, is_public_only))?.client.clone())
+        let find = |entries: &HashMap<Arc<str>, Vec<Entry>>| {
+            let mut of_vendor = entries.get(&vendor.name)?.iter();
+            let entry = of_vendor.find(|entry| entry.clients.settings.fit(vendor, certificate, is_public_only))?;
+            Some(entry.clients.clone())
         };
-        let client = match find(&self.clients.load()) {
-            Some(client) => client,
-            None => self.make_client(vendor, certificate, is_public_only, find)?,
+        let clients = match find(&self.entries.load()) {
+            Some(clients) => clients,
+            None => self.make_clients(vendor, certificate, is_public_only, find)?,
         };
         if tenant_certificate.is_none() {
-            connections.keep(pool, &client);
+            connections.keep(pool, &clients);
         }
-        Ok(client)
+        Ok(clients)
     }
 
-    /// Hands the request to reqwest.
+    /// Hands the request to reqwest. The exchange is under way from now on.
     #[inline]
     fn begin(
         &self,
         exchange: Exchange,
-    ) -> Result<impl Future<Output = reqwest::Result<reqwest::Response>> + use<>, TransportError> {
+    ) -> Result<(impl Future<Output = reqwest::Result<reqwest::Response>> + use<>, UnderWay), TransportError> {
         let Exchange { method, url, headers, body, vendor, client_certificate, connections, .. } = exchange;
         if let Err(why) = target::origin_allowed(&url, vendor.connection.allow_http) {
             return Err(TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why));
         }
         tls::check(&url)?;
-        let client = self.client(&vendor, &connections, client_certificate.as_deref())?;
+        let is_https = url.scheme() == "https";
+        let under_way = self.take_client(&vendor, &connections, client_certificate.as_deref(), is_https)?;
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body.into_reqwest());
-        Ok(client.execute(request))
+        Ok((under_way.client().execute(request), under_way))
     }
-    fn make_client(
+
+    fn make_clients(
         &self,
         vendor: &Vendor,
         certificate: Option<&str>,
         is_public_only: bool,
-        find: impl Fn(&HashMap<Arc<str>, Vec<Pooled>>) -> Option<reqwest::Client>,
-    ) -> Result<reqwest::Client, TransportError> {
+        find: impl Fn(&HashMap<Arc<str>, Vec<Entry>>) -> Option<Arc<Clients>>,
+    ) -> Result<Arc<Clients>, TransportError> {
         let _building = self.building.lock();
-        let current = self.clients.load();
-        if let Some(client) = find(&current) {
-            return Ok(client);
+        let current = self.entries.load();
+        if let Some(clients) = find(&current) {
+            return Ok(clients);
         }
-        let files = Files::of(vendor.connection.extra_ca.as_deref().into_iter().chain(certificate));
+        let settings = ClientSettings::of(vendor, certificate, is_public_only);
+        let files = settings.files();
         if !files.is_empty() {
             self.looks.get_or_init(Arc::default);
         }
-        let client = build(self.custom(), &vendor.connection, vendor.connect_timeout, certificate, is_public_only)?;
+        let client = settings.build(self.custom())?;
+        let clients = Arc::new(Clients::new(settings, client));
         let mut next = HashMap::clone(&current);
-        if next.values().map(Vec::len).sum::<usize>() >= MAX_CLIENTS {
+        if next.values().map(Vec::len).sum::<usize>() >= MAX_ENTRIES {
             next.clear();
         }
-        next.entry(vendor.name.clone()).or_default().push(Pooled {
-            connection: vendor.connection.clone(),
-            certificate: certificate.map(str::to_owned),
-            connect_timeout: vendor.connect_timeout,
-            public_only: is_public_only,
-            files,
-            client: client.clone(),
-        });
-        self.clients.store(Arc::new(next));
-        Ok(client)
+        next.entry(vendor.name.clone()).or_default().push(Entry { files, clients: clients.clone() });
+        self.entries.store(Arc::new(next));
+        Ok(clients)
     }
 
     fn custom(&self) -> reqwest::ClientBuilder {
-        // All tenants of a vendor share one HTTP/2 connection, and a request that ends at its deadline leaves it open. A
-        // peer that takes bytes and answers nothing would make every later request end so.
-        let pings = reqwest::Client::builder().http2_keep_alive_interval(PING_AFTER);
-        let builder = pings.http2_keep_alive_timeout(PING_PATIENCE);
         match &self.customize {
-            Some(customize) => customize(builder),
-            None => builder,
+            Some(customize) => customize(replaceable_settings()),
+            None => replaceable_settings(),
         }
     }
 
-    /// Replaces the clients whose certificate files have changed. If the new files cannot be used, the earlier client stays
+    /// Replaces the clients whose certificate files have changed. If the new files cannot be used, the earlier clients stay
     /// in use until they change again. This blocks its thread as building a client does, and never a second thread.
     fn look_at_files(&self) {
         let Some(_building) = self.building.try_lock() else { return };
-        let current = self.clients.load();
-        if !current.values().flatten().any(|pooled| pooled.files.have_changed()) {
+        let current = self.entries.load();
+        if !current.values().flatten().any(|entry| entry.files.have_changed()) {
             return;
         }
         let mut next = HashMap::clone(&current);
-        for pooled in next.values_mut().flatten().filter(|pooled| pooled.files.have_changed()) {
-            let Pooled { connection, certificate, .. } = &*pooled;
-            let files = Files::of(connection.extra_ca.iter().chain(certificate).map(|path| &**path));
-            let (timeout, is_public_only) = (pooled.connect_timeout, pooled.public_only);
-            match build(self.custom(), connection, timeout, certificate.as_deref(), is_public_only) {
+        for entry in next.values_mut().flatten().filter(|entry| entry.files.have_changed()) {
+            let settings = entry.clients.settings.clone();
+            let files = settings.files();
+            match settings.build(self.custom()) {
                 Ok(client) => {
                     tracing::info!(
-                        certificate,
-                        extra_ca = connection.extra_ca,
+                        certificate = settings.certificate,
+                        extra_ca = settings.connection.extra_ca,
                         "new connections use the changed files"
                     );
-                    (pooled.client, pooled.files) = (client, files);
+                    *entry = Entry { files, clients: Arc::new(Clients::new(settings, client)) };
                 }
                 Err(error) => {
-                    pooled.files = files;
+                    entry.files = files;
                     tracing::warn!(%error, "changed certificate files cannot be used; the earlier ones stay in use");
                 }
             }
         }
-        self.clients.store(Arc::new(next));
+        self.entries.store(Arc::new(next));
         // As in `reset`.
         self.pool.store(next_pool(), Ordering::Release);
     }
@@ -280,7 +286,7 @@ fn next_pool() -> u64 {
 
 impl fmt::Debug for ReqwestTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clients = self.clients.load().values().map(Vec::len).sum::<usize>();
+        let clients = self.entries.load().values().flatten().map(|entry| entry.clients.len()).sum::<usize>();
         f.debug_struct("ReqwestTransport").field("clients", &clients).finish_non_exhaustive()
     }
 }
@@ -294,7 +300,9 @@ impl Transport for ReqwestTransport {
         let pending = self.begin(exchange);
         let looks = self.looks.get().cloned();
         Box::pin(async move {
-            let mut pending = pin!(tokio::time::timeout_at(deadline, pending?));
+            let (sending, under_way) = pending?;
+            let mut under_way = Some(under_way);
+            let mut pending = pin!(tokio::time::timeout_at(deadline, sending));
             // After the headers nothing awaits, so `poll_fn` keeps these values out of the future.
             std::future::poll_fn(|cx| {
                 let response = match ready!(pending.as_mut().poll(cx)) {
@@ -305,7 +313,7 @@ impl Transport for ReqwestTransport {
                     }
                     Err(_) => return Poll::Ready(Err(no_response())),
                 };
-                Poll::Ready(answer(response, max_response_bytes, deadline, cx))
+                Poll::Ready(answer(response, under_way.take(), max_response_bytes, deadline, cx))
             })
             .await
         })
@@ -314,16 +322,18 @@ impl Transport for ReqwestTransport {
 
 fn answer(
     mut response: reqwest::Response,
+    under_way: Option<UnderWay>,
     max_response_bytes: u64,
     deadline: Instant,
     cx: &mut Context<'_>,
 ) -> Result<Answer, TransportError> {
+    let (status, version) = (response.status(), response.version());
+    under_way.iter().for_each(|exchange| exchange.answered_by(version));
     if header_bytes(response.headers()) > MAX_HEADER_BYTES {
         return Err(headers_too_large());
     }
-    let (status, version) = (response.status(), response.version());
     let headers = std::mem::take(response.headers_mut());
-    let body = AnswerBody::from_reqwest(response, max_response_bytes, deadline, cx);
+    let body = AnswerBody::from_reqwest(response, under_way, max_response_bytes, deadline, cx);
     Ok(Answer { status, version, headers, body })
 }
 fn no_response() -> TransportError {
@@ -344,37 +354,4 @@ fn public_only(vendor: &Vendor, connections: &Connections) -> bool {
     let connection = &vendor.connection;
     let is_chosen = connections.is_of_chosen_host() || host_varies(&vendor.base_url);
     !connection.allow_private && connection.proxy.is_none() && is_chosen
-}
-
-fn build(
-    custom: reqwest::ClientBuilder,
-    connection: &Connection,
-    connect_timeout: Duration,
-    certificate: Option<&str>,
-    is_public_only: bool,
-) -> Result<reqwest::Client, TransportError> {
-    let mut builder = custom
-        .redirect(reqwest::redirect::Policy::none())
-        .referer(false)
-        .retry(reqwest::retry::never())
-        .no_proxy()
-        .gzip(true)
-        .tcp_nodelay(true)
-        .tcp_keepalive(Duration::from_secs(30))
-        .connect_timeout(connect_timeout)
-        .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
-        // Some vendors (GitHub) refuse requests without a user agent.
-        .user_agent(concat!("integration-client/", env!("CARGO_PKG_VERSION")));
-    if let Some(proxy) = &connection.proxy {
-        // The URL may hold a password: neither it nor the parser's error goes into the message.
-        let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| unusable("the proxy is not a URL"))?;
-        builder = builder.proxy(proxy);
-    }
-    if is_public_only {
-        builder = builder.dns_resolver(PublicOnly);
-    }
-    let builder = tls::with_certificates(builder, connection.extra_ca.as_deref(), certificate)?;
-    builder
-        .build()
-        .map_err(|error| unusable("the HTTP client cannot be built").with_source(Cause::of(&error.without_url())))
 }

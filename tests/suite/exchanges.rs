@@ -298,14 +298,8 @@ async fn send_posts(
     send_all(vendor, authority, limit, sends, move || Request::post("v", "/x").body("content").deadline(deadline)).await
 }
 
-/// Makes `sends` requests at once, as [`send_posts`] does.
-async fn send_all(
-    vendor: &Http2Vendor,
-    authority: &Authority,
-    limit: u32,
-    sends: usize,
-    request: impl Fn() -> Request,
-) -> Outcomes {
+/// A client of the tenants `a` and `b` of an HTTP/2 vendor with a limit of `limit` requests a second for each.
+async fn client_of(vendor: &Http2Vendor, authority: &Authority, limit: u32) -> IntegrationClient {
     let toml = format!(
         r#"
 [vendors.v]
@@ -321,13 +315,19 @@ window = "1s"
         vendor.address,
         authority.path().display()
     );
-    let client = IntegrationClient::builder()
-        .without_catalogue()
-        .vendors_toml(toml)
-        .tenant(TenantEntry::new("a", "v"))
-        .build()
-        .await
-        .unwrap();
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(toml);
+    builder.tenant(TenantEntry::new("a", "v")).tenant(TenantEntry::new("b", "v")).build().await.unwrap()
+}
+
+/// Makes `sends` requests at once, as [`send_posts`] does.
+async fn send_all(
+    vendor: &Http2Vendor,
+    authority: &Authority,
+    limit: u32,
+    sends: usize,
+    request: impl Fn() -> Request,
+) -> Outcomes {
+    let client = client_of(vendor, authority, limit).await;
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..sends {
         let (client, request) = (client.clone(), request());
@@ -402,4 +402,32 @@ async fn requests_waiting_for_a_stream_are_resent() {
     let are_resent = gets.errors.iter().all(|error| error.kind() == ErrorKind::Exhausted);
     assert!(are_resent && gets.answered >= 990, "{} of 1,000: {:?}", gets.answered, gets.errors);
     assert!(vendor.counts.connections.load(Relaxed) > 15);
+}
+
+/// A tenant holds as many unfinished responses as a connection has streams. Another tenant's request gets a connection of
+/// its own, and does not wait within hyper.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_responses_stop_no_other_tenant() {
+    let authority = Authority::new();
+    let troubles = Troubles { most_streams: 64, endless_bodies: 64, endless_bytes: 1, ..Troubles::default() };
+    let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+    let client = client_of(&vendor, &authority, 1_000).await;
+    let get = || Request::get("v", "/x").attempt_timeout(secs(60)).deadline(secs(60));
+    // Alone, because requests without a connection each open one.
+    let mut held = vec![client.send("a", Priority::Normal, get()).await.unwrap()];
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 1..64 {
+        let (client, request) = (client.clone(), get());
+        tasks.spawn(async move { client.send("a", Priority::Normal, request).await.unwrap() });
+    }
+    held.extend(tasks.join_all().await);
+    assert_eq!(vendor.counts.connections.load(Relaxed), 1);
+
+    let post = || Request::post("v", "/x").body("content").attempt_timeout(secs(5)).deadline(secs(20));
+    let send_post = async || client.send("b", Priority::Normal, post()).await.unwrap().text().await.unwrap();
+    assert_eq!(send_post().await, "xx");
+    assert_eq!(vendor.counts.connections.load(Relaxed), 2);
+    drop(held);
+    assert_eq!(send_post().await, "xx");
+    assert_eq!(vendor.counts.connections.load(Relaxed), 2, "the first has room again");
 }

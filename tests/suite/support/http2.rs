@@ -28,8 +28,9 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The name of a setting.
+/// The names of settings.
 const MAX_CONCURRENT_STREAMS: u8 = 3;
+const INITIAL_WINDOW_SIZE: u8 = 4;
 
 const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
@@ -55,6 +56,10 @@ pub struct Troubles {
     pub goaway_code: u32,
     /// The streams that a connection may have open at once.
     pub most_streams: u32,
+    /// The first so many responses have a body of `endless_bytes` bytes, as far as the client's windows allow, that never
+    /// ends; all others then have the body `xx`. Without it no response has a body.
+    pub endless_bodies: u64,
+    pub endless_bytes: usize,
 }
 
 /// Counts of requests by their outcome.
@@ -72,6 +77,8 @@ pub struct Counts {
     pub cut: AtomicU64,
     /// Streams above the last one of a GOAWAY.
     pub disowned: AtomicU64,
+    /// Bytes of bodies that were sent.
+    pub body_bytes: AtomicU64,
     /// When each head arrived.
     pub arrivals: Mutex<Vec<std::time::Instant>>,
 }
@@ -114,6 +121,9 @@ impl Http2Vendor {
                         cuts,
                         heads: 0,
                         open: BTreeMap::new(),
+                        bodies: BTreeMap::new(),
+                        window: FIRST_WINDOW,
+                        window_of_streams: FIRST_WINDOW,
                         out: Vec::new(),
                         last: None,
                         acknowledged: false,
@@ -133,6 +143,17 @@ impl Drop for Http2Vendor {
     }
 }
 
+/// The window of a connection, and of its streams, before the client states another.
+const FIRST_WINDOW: i64 = 65_535;
+
+/// A response's body that is being sent.
+struct OutgoingBody {
+    /// How many more bytes the client allows on the stream.
+    window: i64,
+    left: usize,
+    ends: bool,
+}
+
 struct Connection<'a, S> {
     stream: S,
     troubles: Troubles,
@@ -143,6 +164,11 @@ struct Connection<'a, S> {
     heads: u64,
     /// The streams without a response, and whether their request is complete.
     open: BTreeMap<u32, bool>,
+    /// The responses whose bodies have not ended.
+    bodies: BTreeMap<u32, OutgoingBody>,
+    /// How many more bytes of bodies the client allows on the connection, and on a new stream.
+    window: i64,
+    window_of_streams: i64,
     out: Vec<u8>,
     /// The last stream that the GOAWAY names, once it was sent.
     last: Option<u32>,
@@ -178,6 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             if !holds {
                 self.answer();
             }
+            self.send_bodies();
             self.stream.write_all(&std::mem::take(&mut self.out)).await?;
             self.stream.flush().await?;
             let patience = if holds { Duration::from_millis(5) } else { Duration::from_secs(3600) };
@@ -205,7 +232,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     fn receive(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
         match kind {
-            SETTINGS if flags & ACK == 0 => self.frame(SETTINGS, ACK, 0, &[]),
+            SETTINGS if flags & ACK == 0 => {
+                for setting in payload.chunks_exact(6).filter(|setting| setting[..2] == [0, INITIAL_WINDOW_SIZE]) {
+                    self.window_of_streams = figure(&setting[2..]);
+                }
+                self.frame(SETTINGS, ACK, 0, &[]);
+            }
+            WINDOW_UPDATE if id == 0 => self.window += figure(payload),
+            WINDOW_UPDATE => {
+                if let Some(body) = self.bodies.get_mut(&id) {
+                    body.window += figure(payload);
+                }
+            }
             PING if flags & ACK == 0 => {
                 let payload = payload.to_vec();
                 self.frame(PING, ACK, 0, &payload);
@@ -223,7 +261,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 }
             }
             // The client gave up on the stream.
-            RST_STREAM => drop(self.open.remove(&id)),
+            RST_STREAM => {
+                self.open.remove(&id);
+                self.bodies.remove(&id);
+            }
             _ => {}
         }
     }
@@ -291,7 +332,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             } else {
                 b"\x88"
             };
-            self.frame(HEADERS, END_HEADERS | END_STREAM, id, head);
+            if self.troubles.endless_bodies == 0 {
+                self.frame(HEADERS, END_HEADERS | END_STREAM, id, head);
+                continue;
+            }
+            self.frame(HEADERS, END_HEADERS, id, head);
+            let ends = number > self.troubles.endless_bodies;
+            let left = if ends { 2 } else { self.troubles.endless_bytes };
+            self.bodies.insert(id, OutgoingBody { window: self.window_of_streams, left, ends });
+        }
+    }
+
+    /// Sends what the client's windows allow of the bodies.
+    fn send_bodies(&mut self) {
+        for (id, mut body) in std::mem::take(&mut self.bodies) {
+            while body.left > 0 && body.window.min(self.window) > 0 {
+                let most = body.window.min(self.window).min(16_384) as usize;
+                let size = body.left.min(most);
+                body.left -= size;
+                body.window -= size as i64;
+                self.window -= size as i64;
+                self.counts.body_bytes.fetch_add(size as u64, Relaxed);
+                let is_last = body.ends && body.left == 0;
+                self.frame(DATA, if is_last { END_STREAM } else { 0 }, id, &vec![b'x'; size]);
+            }
+            if body.left > 0 || !body.ends {
+                self.bodies.insert(id, body);
+            }
         }
     }
 
@@ -301,4 +368,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.out.extend(id.to_be_bytes());
         self.out.extend(payload);
     }
+}
+
+/// The figure in four bytes.
+fn figure(bytes: &[u8]) -> i64 {
+    i64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
