@@ -13,6 +13,11 @@ use crate::config::{Connection, Vendor};
 /// to a host, and a vendor allows a number of streams on it: 100 or more, as RFC 9113 recommends (section 6.5.2).
 pub(super) const STREAMS: usize = 64;
 
+/// The most bytes of a response that are on their way or unread, and the most of all responses of an HTTP/2 connection: as
+/// many responses as a connection has may be left unread, and none stops another. hyper's own figures are 2 and 5 MiB.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = STREAMS as u32 * STREAM_WINDOW;
+
 /// The most response header bytes (names and values) that are accepted.
 pub(super) const MAX_HEADER_BYTES: usize = 64 * 1024;
 
@@ -89,5 +94,9 @@ impl ClientSettings {
 pub(super) fn replaceable_settings() -> reqwest::ClientBuilder {
     // Tenants share HTTP/2 connections, and a request that ends at its deadline leaves its connection open. A peer that
     // takes bytes and answers nothing would make every later request end so.
-    reqwest::Client::builder().http2_keep_alive_interval(PING_AFTER).http2_keep_alive_timeout(PING_PATIENCE)
+    reqwest::Client::builder()
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_PATIENCE)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
 }

@@ -431,3 +431,30 @@ async fn open_responses_stop_no_other_tenant() {
     assert_eq!(send_post().await, "xx");
     assert_eq!(vendor.counts.connections.load(Relaxed), 2, "the first has room again");
 }
+
+/// The vendor sends as much of five bodies as the client allows, and nobody reads them. With hyper's own windows nothing
+/// would be left for another response on their connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_bodies_stop_no_other_tenant() {
+    const WINDOWS: u64 = 5 << 20;
+    let authority = Authority::new();
+    let troubles = Troubles { endless_bodies: 5, endless_bytes: 3 << 19, ..Troubles::default() };
+    let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+    let client = client_of(&vendor, &authority, 1_000).await;
+    let mut unread = Vec::new();
+    for _ in 0..5 {
+        let get = Request::get("v", "/x").attempt_timeout(secs(60)).deadline(secs(60));
+        unread.push(client.send("a", Priority::Normal, get).await.unwrap());
+    }
+    let (until, sent) = (now() + secs(10), || vendor.counts.body_bytes.load(Relaxed));
+    while sent() < WINDOWS {
+        assert!(now() < until, "{} bytes", sent());
+        tokio::time::sleep(ms(10)).await;
+    }
+    let get = Request::get("v", "/x").attempt_timeout(secs(5)).deadline(secs(5));
+    let response = client.send("b", Priority::Normal, get).await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "xx");
+    assert_eq!(vendor.counts.connections.load(Relaxed), 1);
+    assert_eq!(sent(), WINDOWS + 2, "an unread response takes 1 MiB");
+    drop(unread);
+}
