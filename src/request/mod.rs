@@ -148,7 +148,7 @@ impl Request {
 
     /// Adds a header; another header of the same name stays. The value is ASCII without control bytes, or any bytes
     /// above 127 (a [`HeaderValue`]). An `Accept-Encoding` that allows a coding other than gzip is not sent, because the
-    /// client reads what a vendor states in a body.
+    /// client reads what a vendor states in a body; with a `Range` no coding is allowed.
     #[must_use]
     pub fn header<N, V>(mut self, name: N, value: V) -> Request
     where

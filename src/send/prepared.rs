@@ -291,31 +291,40 @@ fn remove_added(headers: &mut HeaderMap, vendor: &Vendor) {
     }
 }
 
-/// Removes an `Accept-Encoding` that allows a coding other than gzip, which alone is decoded. A vendor may state a
-/// refusal, a wait or a cost in the body only, and in another coding the client would not see it. The transport then
-/// asks for gzip and decodes it, so the caller gets plain content.
+/// Replaces an `Accept-Encoding` that allows a coding other than gzip, which alone is decoded. A vendor may state a
+/// refusal, a wait or a cost in the body only, and in another coding the client would not see it. Without the header the
+/// transport asks for gzip and decodes it, so the caller gets plain content.
+///
+/// A part of gzip's bytes cannot be decoded, so a request for a range allows no coding at all, and says so.
 fn accept_only_readable(headers: &mut HeaderMap) {
+    let is_range = headers.contains_key(RANGE);
+    let readable = if is_range { READABLE_IN_PART } else { READABLE };
     let mut values = headers.get_all(ACCEPT_ENCODING).iter();
-    if values.all(|value| value.as_bytes().split(|byte| *byte == b',').all(is_readable)) {
+    let is_readable = |value: &HeaderValue| {
+        value.as_bytes().split(|byte| *byte == b',').all(|element| allows_only(readable, element))
+    };
+    if values.all(is_readable) && (!is_range || headers.contains_key(ACCEPT_ENCODING)) {
         return;
     }
-    // A part of gzip's bytes cannot be decoded.
-    if headers.contains_key(RANGE) {
+    if is_range {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     } else {
         headers.remove(ACCEPT_ENCODING);
     }
 }
 
-/// Whether an element of `Accept-Encoding` allows no coding but gzip.
-fn is_readable(element: &[u8]) -> bool {
+/// The codings of a whole body, and of a part of one, that are decoded. The empty one stands in an empty header.
+const READABLE: &[&[u8]] = &[b"", b"identity", b"gzip"];
+const READABLE_IN_PART: &[&[u8]] = &[b"", b"identity"];
+
+/// Whether an element of `Accept-Encoding` allows none but these codings.
+fn allows_only(codings: &[&[u8]], element: &[u8]) -> bool {
     let mut parts = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let coding = parts.next().unwrap_or_default();
     // A weight of zero refuses the coding (RFC 9110, section 12.4.2).
     let is_zero = |weight: &[u8]| weight.starts_with(b"0") && weight.iter().all(|byte| matches!(byte, b'0' | b'.'));
     let mut weights = parts.filter_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
-    let is_known = |name: &&[u8]| coding.eq_ignore_ascii_case(name);
-    [&b""[..], b"gzip", b"identity"].iter().any(is_known) || weights.any(is_zero)
+    codings.iter().any(|known| coding.eq_ignore_ascii_case(known)) || weights.any(is_zero)
 }
 
 /// Notes which headers of the request are left out, because each attempt carries a secret of the entry in their place.

@@ -39,6 +39,20 @@ async fn auth_schemes_place_the_secret() {
     assert!(!none.contains("canary"), "{none}");
 }
 
+/// A part of gzip's bytes cannot be decoded, and reqwest asks for gzip wherever a request states no coding.
+#[tokio::test]
+async fn range_is_asked_for_without_coding() {
+    let codings = async |request: Request| {
+        let head = head_of(request, AuthScheme::None, "").await.head;
+        let lines = head.lines().filter_map(|line| line.strip_prefix("accept-encoding: ").map(str::to_owned));
+        lines.collect::<Vec<_>>()
+    };
+    let get = || Request::get("acme-api", "/things");
+    assert_eq!(codings(get()).await, ["gzip"]);
+    assert_eq!(codings(get().header("range", "bytes=0-9")).await, ["identity"]);
+    assert_eq!(codings(get().header("range", "bytes=0-9").header("accept-encoding", "gzip")).await, ["identity"]);
+}
+
 #[tokio::test]
 async fn vendors_do_not_share_connections() {
     let server = ok_server().await;
