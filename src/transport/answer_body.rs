@@ -27,17 +27,22 @@ const AT_ONCE: u64 = 16 * 1024;
 pub struct AnswerBody {
     /// `None` after the end or an error, so that the connection is released at once.
     inner: Option<Inner>,
-    /// `None` if only the wait for each piece is bounded.
-    deadline: Option<Instant>,
-    /// Ends at the deadline. Created at the first wait for the body: most bodies arrive with the headers and need no
-    /// timer.
-    sleep: Option<Pin<Box<Sleep>>>,
+    deadline: Deadline,
     /// Boxed, because few bodies have one.
     idle: Option<Box<IdleTimeout>>,
     max_bytes: u64,
     left: u64,
     /// Boxed, because few bodies are read ahead and the buffer would enlarge every send's future.
     ahead: Option<Box<Ahead>>,
+}
+
+/// When reading ends. One value for moment and timer, because it is a part of every send's future.
+enum Deadline {
+    /// Only the wait for each piece is bounded.
+    Never,
+    At(Instant),
+    /// The timer is created at the first wait for the body: most bodies arrive with the headers and need none.
+    Running(Pin<Box<Sleep>>),
 }
 
 /// Bounds the wait for each piece.
@@ -127,20 +132,20 @@ impl AnswerBody {
     }
 
     fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        let (inner, deadline) = (Some(inner), Some(deadline));
-        AnswerBody { inner, deadline, sleep: None, idle: None, max_bytes, left: max_bytes, ahead: None }
+        let (inner, deadline) = (Some(inner), Deadline::At(deadline));
+        AnswerBody { inner, deadline, idle: None, max_bytes, left: max_bytes, ahead: None }
     }
 
     /// Replaces the deadline with a bound on the wait for each piece.
     pub(crate) fn set_idle_timeout(&mut self, longest: Duration) {
         self.idle = Some(Box::new(IdleTimeout { longest, sleep: None }));
-        (self.deadline, self.sleep) = (None, None);
+        self.deadline = Deadline::Never;
     }
 
     /// Replaces the deadline.
     #[cfg(feature = "gateway")]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
-        (self.deadline, self.sleep) = (Some(deadline), None);
+        self.deadline = Deadline::At(deadline);
     }
 
     /// Reads ahead until `most` bytes have arrived, or the end; the reader of the body still gets all of it.
@@ -257,8 +262,13 @@ impl AnswerBody {
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.deadline else { return Poll::Pending };
-        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline))).as_mut().poll(cx)
+        if let Deadline::At(deadline) = self.deadline {
+            self.deadline = Deadline::Running(Box::pin(tokio::time::sleep_until(deadline)));
+        }
+        match &mut self.deadline {
+            Deadline::Running(sleep) => sleep.as_mut().poll(cx),
+            Deadline::Never | Deadline::At(_) => Poll::Pending,
+        }
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -282,7 +292,7 @@ impl AnswerBody {
         let frame = ready!(self.poll_limited(cx));
         if !matches!(frame, Some(Ok(_))) {
             self.inner = None;
-            self.sleep = None;
+            self.deadline = Deadline::Never;
         }
         Poll::Ready(frame)
     }
@@ -295,7 +305,7 @@ impl AnswerBody {
         }
         // If a timer exists, poll it before the body: a vendor that always has one more chunk ready must not outrun
         // the deadline.
-        if self.sleep.is_some() && self.poll_deadline(cx).is_ready() {
+        if matches!(self.deadline, Deadline::Running(_)) && self.poll_deadline(cx).is_ready() {
             return Poll::Ready(Some(Err(TransportError::body_timeout())));
         }
         match self.poll_inner(cx) {
