@@ -20,6 +20,8 @@ use crate::store::{LaneTier, Size, is_down, millis_of};
 const ROWS: i64 = 256;
 /// How often an empty table is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The longest wait between two passes over a table with rows of full lanes: one of them may have room.
+const LONGEST: Duration = Duration::from_secs(5);
 /// The wait after a failure of the store.
 const AWAY: Duration = Duration::from_secs(1);
 /// The source name under which the ids of rows are remembered.
@@ -49,6 +51,7 @@ impl Outbox {
         // order.
         let mut room = Room::default();
         let mut accepts = false;
+        let mut began = outbox.clock.now();
         while !*stop.borrow() {
             let failed = |error| Found { failure: Some(error), ..Found::default() };
             let found = self.page(&outbox, &mut room, &mut accepts, after).await.unwrap_or_else(failed);
@@ -63,13 +66,16 @@ impl Outbox {
                     Duration::ZERO
                 }
                 (None, None) => {
+                    // Rows of full lanes are read again in each pass. If there are many, at most half of the time is spent on that.
+                    let longest = if room.has_closed() { LONGEST } else { LOOK_EVERY };
                     (after, room) = (0, Room::default());
-                    LOOK_EVERY
+                    outbox.clock.now().since(began).clamp(LOOK_EVERY, longest)
                 }
             };
             if !wait.is_zero() {
                 // Either the time is over or the client has been shut down.
                 let _ = tokio::time::timeout(wait, stop.wait_for(|stop| *stop)).await;
+                began = outbox.clock.now();
             }
         }
         Ok(new)
