@@ -225,8 +225,8 @@ impl Outbox {
                     if is_stopped {
                         handled = beyond;
                     }
-                    if count > 0 {
-                        size = ((bytes_of(&held) + told.bytes() - bytes) / count).max(1);
+                    if let Some(mean) = (bytes_of(&held) + told.bytes() - bytes).checked_div(count) {
+                        size = mean.max(1);
                     }
                 }
                 () = until(again_at, clock), if !is_ending => again_at = None,

@@ -42,7 +42,7 @@ async fn usage_is_read_in_bounded_pages() {
         let mut requests = std::collections::BTreeMap::new();
         let mut pages = 0;
         while !asked.is_empty() {
-            let read = store.read((id(), usage::Table::Requests, asked.clone()), usage::read).await.unwrap();
+            let read = store.read((id(), Table::Requests, asked.clone()), usage::read).await.unwrap();
             let mut more = Vec::new();
             for page in read {
                 pages += 1;
@@ -58,7 +58,7 @@ async fn usage_is_read_in_bounded_pages() {
         let expected = [("a", 1_400), ("b", usage::ROWS), ("c", 6)].map(|(tenant, count)| (tenant.to_owned(), count));
         assert_eq!(requests, expected.into());
         assert_eq!(pages, 6 + 1 + 1, "and no lane is asked about for ever");
-        let own = store.read((owners[0], usage::Table::Requests, vec![wanted("c")]), usage::read).await.unwrap();
+        let own = store.read((owners[0], Table::Requests, vec![wanted("c")]), usage::read).await.unwrap();
         assert_eq!(own[0].rows.len(), 3, "a process is not told what it sent itself");
     }
 }
@@ -74,7 +74,7 @@ async fn usage_of_many_lanes_is_bounded_in_one_read() {
         asked.extend((0..24).map(|number| wanted(&format!("nobody-{number}"))));
         let (mut reads, mut rows) = (0, 0);
         while !asked.is_empty() {
-            let pages = store.read((id(), usage::Table::Requests, asked.clone()), usage::read).await.unwrap();
+            let pages = store.read((id(), Table::Requests, asked.clone()), usage::read).await.unwrap();
             let read: usize = pages.iter().map(|page| page.rows.len()).sum();
             assert!(read <= usize::try_from(usage::ALL_ROWS).unwrap(), "{read}");
             (reads, rows) = (reads + 1, rows + read);
@@ -172,14 +172,12 @@ async fn undecodable_usage_row_hides_no_other() {
     let edit: Step<(), u64> =
         |(), db, _| db.execute("UPDATE ic_spent SET requests = 'many' WHERE slot = 128", Vec::new());
     store.write((), edit).await.unwrap();
-    let first = store.read((id(), usage::Table::Requests, vec![wanted("a")]), usage::read).await.unwrap().remove(0);
+    let first = store.read((id(), Table::Requests, vec![wanted("a")]), usage::read).await.unwrap().remove(0);
     let mut count = first.rows.len();
     let mut more = first.more;
     while let Some(after) = more {
-        let pages = store
-            .read((id(), usage::Table::Requests, vec![Wanted { after, ..wanted("a") }]), usage::read)
-            .await
-            .unwrap();
+        let pages =
+            store.read((id(), Table::Requests, vec![Wanted { after, ..wanted("a") }]), usage::read).await.unwrap();
         count += pages.iter().map(|page| page.rows.len()).sum::<usize>();
         more = pages.into_iter().next().and_then(|page| page.more);
     }
