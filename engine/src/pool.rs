@@ -12,7 +12,7 @@ use hashbrown::HashSet;
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::holder::{Shared, SharedKey};
-use super::keys::{HolderKey, LaneKey, PermitKey};
+use super::keys::{HolderKey, LaneKey, NodeKey, PermitKey};
 use super::lane::Lane;
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
@@ -24,6 +24,10 @@ use super::slab::Key;
 use super::throttle::Gate;
 use super::waiting::{Branch, WaitPoint, Waiters};
 use crate::time::Time;
+
+/// The most requests stopped with a head that are counted at its other limits. They are counted whenever a head is
+/// stopped, so this is a bound of that work, too.
+const STOPPED: u32 = 64;
 
 impl Engine {
     /// A lane has come or changed: its pooled limits are looked at if they hold something.
@@ -65,14 +69,15 @@ impl Engine {
         }
     }
 
-    /// The head of a queue was stopped. If it lacks units alone, they are wanted of all pooled limits that it counts in, also of
-    /// those that it asks later and of those that would let it go: where few units come at a time, of one limit each, those
-    /// that have come would be given back before the others are there.
-    pub(super) fn await_store(&mut self, need: &Need) {
+    /// The head of a queue was stopped, and `node` is parked. If it lacks units alone, they are wanted of all pooled limits that
+    /// it counts in, also of those that it asks later and of those that would let it go: where few units come at a time,
+    /// of one limit each, those that have come would be given back before the others are there.
+    pub(super) fn await_store(&mut self, need: &Need, node: NodeKey) {
         if self.pools.is_used {
             if self.lacks_units_alone(need) {
+                let stopped = self.tree.stopped_at(node, STOPPED).clamp(1, STOPPED);
                 let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
-                self.each_cell(&origin, |cell, spec| cell.await_units(spec, now, need));
+                self.each_cell(&origin, |cell, spec| cell.await_units(spec, now, need, stopped));
             }
             self.starve(need);
         }
@@ -322,14 +327,14 @@ impl Engine {
     pub fn hold(&mut self, now: Time, limit: PooledLimit, got: &Got, until: Time) -> bool {
         let now = self.tick(now);
         let PooledLimit { place, version, index } = limit;
-        let waits = match place {
+        let (waits, is_of_endpoint) = match place {
             Place::Lane(key) => {
                 let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.version == version) else { return false };
                 let plan = lane.plan.clone();
                 let (Some(cell), Some(spec)) = (lane.own.as_mut().get_mut(index), plan.own.get(index)) else {
                     return false;
                 };
-                cell.hold(spec, now, got, until)
+                (cell.hold(spec, now, got, until), index >= plan.whole)
             }
             Place::Holder(key) => {
                 let shared = self.lanes.holder_mut(key).filter(|shared| shared.version == version);
@@ -337,10 +342,11 @@ impl Engine {
                 let (Some(cell), Some(spec)) = (shared.cells.get_mut(index), shared.specs.get(index)) else {
                     return false;
                 };
-                cell.hold(&spec.spec, now, got, until)
+                (cell.hold(&spec.spec, now, got, until), spec.endpoint.is_some())
             }
         };
-        if waits {
+        // What waits for an endpoint says nothing of the tiers of all requests.
+        if waits && !is_of_endpoint {
             self.weigh_tiers(place, got.weights);
         }
         self.pools.places.insert(place);
@@ -361,7 +367,7 @@ fn stopped_at(tree: &Tree, waiters: &Waiters, wait_point: &WaitPoint, enough: u3
     let mut stopped = [0u32; 3];
     let mut seen = HashSet::new();
     for leaf in &wait_point.parked {
-        if stopped.into_iter().any(|requests| requests >= enough) {
+        if stopped.into_iter().all(|requests| requests >= enough) {
             break;
         }
         // A leaf may be in the list twice.

@@ -348,8 +348,9 @@ impl Engine {
             }
             Err(stop) => {
                 self.waiters.stop(head, stop.reason());
+                let node = self.node_at(&need, stop.place, path.leaf());
                 self.park(&need, key, path, stop);
-                self.await_store(&need);
+                self.await_store(&need, node);
             }
         }
     }

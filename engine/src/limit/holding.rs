@@ -85,6 +85,8 @@ pub(super) struct Awaited {
     pub(super) tier: Tier,
     /// The units that it takes of this limit.
     pub(super) units: u32,
+    /// How many requests are to have units here: those that are stopped with it at another limit.
+    pub(super) requests: u32,
 }
 
 /// The units that a process wants of a pooled limit, and those that it returns.

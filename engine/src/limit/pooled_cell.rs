@@ -144,8 +144,8 @@ impl Cell {
         let awaited = queued.and_then(|_| holding.awaited(now));
         let mut queued = queued.unwrap_or_default();
         let waits = queued != [0; 3];
-        if let Some(Awaited { tier, .. }) = awaited {
-            queued[tier.index()] = queued[tier.index()].max(1);
+        if let Some(Awaited { tier, requests, .. }) = awaited {
+            queued[tier.index()] = queued[tier.index()].max(requests);
         }
         let is_needed = queued != [0; 3];
         if !is_needed && !asked && !holding.is_asked_again(now) {

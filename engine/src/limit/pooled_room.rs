@@ -91,11 +91,14 @@ impl Cell {
         }
     }
 
-    /// Has one request's units wanted here, and kept, for a head that lacks units alone (`lacks_units`), here or at another limit.
-    pub(crate) fn await_units(&mut self, spec: &LimitSpec, now: Time, need: &Need) {
-        self.want_for(spec, now, need, true);
+    /// Has units wanted here, and kept, for a head that lacks units alone (`lacks_units`), here or at another limit: those of
+    /// one request here, and of all that are `stopped` with it where it has room.
+    pub(crate) fn await_units(&mut self, spec: &LimitSpec, now: Time, need: &Need, stopped: u32) {
+        let lacks_units = self.lacks_units(spec, now, need) == Some(true);
+        self.want_for(spec, now, need, lacks_units);
         if let Some(holding) = self.holding_mut() {
-            holding.awaited = Some(Awaited { at: now, tier: need.tier, units: spec.units(need.cost) });
+            let requests = if lacks_units { 1 } else { stopped };
+            holding.awaited = Some(Awaited { at: now, tier: need.tier, units: spec.units(need.cost), requests });
         }
     }
 

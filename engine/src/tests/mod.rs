@@ -23,6 +23,7 @@ mod pool;
 mod pool_asks;
 mod pool_costs;
 mod pool_pauses;
+mod pool_tiers;
 mod pushback;
 mod reports;
 mod scopes;

@@ -170,12 +170,17 @@ fn level(wants: &[u32], units: f64) -> f64 {
     f64::INFINITY
 }
 
-/// The shares in the tiers as whole-number weights for a scheduler.
+/// The shares in the tiers as whole-number weights for a scheduler. A tier in which nothing waits has its usual share beside
+/// the others. It takes nothing, but a request of it may come before the next answer: with no weight, its turn would cost
+/// as many turns of the others as they have weight.
 pub(crate) fn weights(terms: [f64; 3]) -> [u32; 3] {
-    let most = terms.iter().fold(0.0, |most: f64, term| most.max(*term));
-    if most <= 0.0 {
+    let usual = Tier::WEIGHTS.map(f64::from);
+    let scale = terms.iter().zip(usual).fold(0.0, |most: f64, (term, usual)| most.max(*term / usual));
+    if scale <= 0.0 {
         return Tier::WEIGHTS;
     }
+    let terms: [f64; 3] = std::array::from_fn(|tier| if terms[tier] > 0.0 { terms[tier] } else { usual[tier] * scale });
+    let most = terms.iter().fold(0.0, |most: f64, term| most.max(*term));
     terms.map(|term| (term * 1_000.0 / most).ceil() as u32)
 }
 

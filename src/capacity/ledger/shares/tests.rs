@@ -25,7 +25,7 @@ fn small_wants_are_met_before_large_ones() {
 #[test]
 fn low_work_alone_keeps_its_part() {
     let parts = divide(100, &[claim(1, [200, 0, 0]), claim(2, [0, 0, 200])]);
-    assert_eq!(weights(parts[0].terms), [1_000, 0, 0]);
+    assert_eq!(weights(parts[0].terms), [1_000, 500, 167]);
     assert!(parts[0].target.abs_diff(86) <= 1 && parts[1].target.abs_diff(14) <= 1);
 }
 
@@ -52,5 +52,16 @@ fn turn_gets_its_need_first() {
 #[test]
 fn idle_process_keeps_the_usual_weights() {
     assert_eq!(weights([0.0; 3]), Tier::WEIGHTS);
-    assert_eq!(weights([12.0, 6.0, 0.0]), [1_000, 500, 0]);
+    assert_eq!(weights([12.0, 6.0, 0.0]), [1_000, 500, 167]);
+}
+
+#[test]
+fn tier_without_requests_keeps_its_usual_weight() {
+    assert_eq!(weights([0.0, 0.0, 7.0]), [1_000, 500, 167]);
+    assert_eq!(weights([0.0, 9.0, 1.0]), [1_000, 500, 56], "nine of ten are more than the usual three of four");
+    assert_eq!(
+        weights([3.0, 0.0, 1.0]),
+        [1_000, 1_000, 334],
+        "three times that of low, which has the most by its weight"
+    );
 }
