@@ -33,26 +33,32 @@ pub(super) struct ClientSettings {
     /// The PEM file of the client's certificate: the tenant's or the vendor's.
     pub(super) certificate: Option<String>,
     pub(super) connect_timeout: Duration,
-    /// Whether only public addresses are connected to.
-    pub(super) public_only: bool,
+    /// Whether tenants' variables choose the host.
+    pub(super) hosts_vary: bool,
 }
 
 impl ClientSettings {
-    pub(super) fn of(vendor: &Vendor, certificate: Option<&str>, public_only: bool) -> ClientSettings {
+    pub(super) fn of(vendor: &Vendor, certificate: Option<&str>, hosts_vary: bool) -> ClientSettings {
         ClientSettings {
             connection: vendor.connection.clone(),
             certificate: certificate.map(str::to_owned),
             connect_timeout: vendor.connect_timeout,
-            public_only,
+            hosts_vary,
         }
     }
 
     /// Whether these settings are the ones that [`of`](ClientSettings::of) would return.
-    pub(super) fn fit(&self, vendor: &Vendor, certificate: Option<&str>, public_only: bool) -> bool {
+    pub(super) fn fit(&self, vendor: &Vendor, certificate: Option<&str>, hosts_vary: bool) -> bool {
         self.connect_timeout == vendor.connect_timeout
             && self.certificate.as_deref() == certificate
             && self.connection == vendor.connection
-            && self.public_only == public_only
+            && self.hosts_vary == hosts_vary
+    }
+
+    /// Whether to connect only to public addresses, because tenants choose the host. A proxy's address is the operator's
+    /// choice.
+    fn is_public_only(&self) -> bool {
+        self.hosts_vary && !self.connection.allow_private && self.connection.proxy.is_none()
     }
 
     /// The PEM files that [`build`](ClientSettings::build) reads, in their present state.
@@ -79,7 +85,7 @@ impl ClientSettings {
             let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| unusable("the proxy is not a URL"))?;
             builder = builder.proxy(proxy);
         }
-        if self.public_only {
+        if self.is_public_only() {
             builder = builder.dns_resolver(PublicOnly);
         }
         let builder =

@@ -3,7 +3,8 @@
 //! hyper-util keeps one HTTP/2 connection to a host for each client. A vendor allows a number of streams on it
 //! (`MAX_CONCURRENT_STREAMS`). Further requests wait within hyper, with their permits spent and in no order of tiers or
 //! tenants, and nobody is told that they have not left. So a client takes [`STREAMS`] exchanges, and then a further
-//! client is used, which has a connection of its own.
+//! client is used, which has a connection of its own. Not where tenants' variables choose the host: the exchanges that are
+//! counted go to many hosts, and each further client would have a connection to each of them.
 
 use std::iter;
 use std::sync::Arc;
@@ -65,8 +66,8 @@ impl Clients {
     /// close. `None` if no client has room and a further one may be added.
     #[inline]
     pub(super) fn take(&self, is_https: bool) -> Option<UnderWay> {
-        if !self.versions.may_be_http2(is_https) {
-            // Each exchange has a connection of its own anyway.
+        if self.settings.hosts_vary || !self.versions.may_be_http2(is_https) {
+            // Each host, or each exchange, has a connection of its own anyway.
             return Some(UnderWay::at(&self.first).0);
         }
         UnderWay::if_room(&self.first).or_else(|| self.take_further())

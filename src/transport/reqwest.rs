@@ -175,15 +175,15 @@ impl ReqwestTransport {
         pool: u64,
     ) -> Result<Arc<Clients>, TransportError> {
         let certificate = tenant_certificate.or(vendor.connection.client_certificate.as_deref());
-        let is_public_only = public_only(vendor, connections);
+        let hosts_vary = connections.is_of_chosen_host() || host_varies(&vendor.base_url);
         let find = |entries: &HashMap<Arc<str>, Vec<Entry>>| {
             let mut of_vendor = entries.get(&vendor.name)?.iter();
-            let entry = of_vendor.find(|entry| entry.clients.settings.fit(vendor, certificate, is_public_only))?;
+            let entry = of_vendor.find(|entry| entry.clients.settings.fit(vendor, certificate, hosts_vary))?;
             Some(entry.clients.clone())
         };
         let clients = match find(&self.entries.load()) {
             Some(clients) => clients,
-            None => self.make_clients(vendor, certificate, is_public_only, find)?,
+            None => self.make_clients(vendor, certificate, hosts_vary, find)?,
         };
         if tenant_certificate.is_none() {
             connections.keep(pool, &clients);
@@ -214,7 +214,7 @@ impl ReqwestTransport {
         &self,
         vendor: &Vendor,
         certificate: Option<&str>,
-        is_public_only: bool,
+        hosts_vary: bool,
         find: impl Fn(&HashMap<Arc<str>, Vec<Entry>>) -> Option<Arc<Clients>>,
     ) -> Result<Arc<Clients>, TransportError> {
         let _building = self.building.lock();
@@ -222,7 +222,7 @@ impl ReqwestTransport {
         if let Some(clients) = find(&current) {
             return Ok(clients);
         }
-        let settings = ClientSettings::of(vendor, certificate, is_public_only);
+        let settings = ClientSettings::of(vendor, certificate, hosts_vary);
         let files = settings.files();
         if !files.is_empty() {
             self.looks.get_or_init(Arc::default);
@@ -346,12 +346,4 @@ fn headers_too_large() -> TransportError {
 
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
-}
-
-/// Whether to connect only to public addresses, because tenants choose the host. A proxy's address is the operator's
-/// choice.
-fn public_only(vendor: &Vendor, connections: &Connections) -> bool {
-    let connection = &vendor.connection;
-    let is_chosen = connections.is_of_chosen_host() || host_varies(&vendor.base_url);
-    !connection.allow_private && connection.proxy.is_none() && is_chosen
 }

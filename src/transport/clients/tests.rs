@@ -12,7 +12,7 @@ use crate::config::Connection;
 
 fn settings() -> ClientSettings {
     let connect_timeout = Duration::from_secs(1);
-    ClientSettings { connection: Connection::default(), certificate: None, connect_timeout, public_only: false }
+    ClientSettings { connection: Connection::default(), certificate: None, connect_timeout, hosts_vary: false }
 }
 
 /// All clients of the tests are the same, because building one takes milliseconds.
@@ -128,4 +128,14 @@ async fn exchange_counts_until_its_body_ends() {
     assert_eq!(counts(&clients), [0], "though the body is not dropped");
     drop(read);
     assert_eq!(counts(&clients), [0]);
+}
+
+/// Each host has a connection of its own, and a further client would make a further one to each.
+#[test]
+fn varying_hosts_need_no_further_client() {
+    let clients = Clients::new(ClientSettings { hosts_vary: true, ..settings() }, client());
+    let under_way: Vec<UnderWay> = (0..2 * STREAMS).map_while(|_| clients.take(true)).collect();
+    under_way.iter().for_each(|exchange| exchange.answered_by(Version::HTTP_2));
+    assert!(clients.take(true).is_some());
+    assert_eq!((under_way.len(), counts(&clients)), (2 * STREAMS, vec![2 * STREAMS]));
 }
