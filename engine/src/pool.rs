@@ -62,7 +62,7 @@ impl Engine {
     /// stopped for another reason too could not use units, so it takes none from other processes.
     pub(super) fn ask_store(&mut self, need: &Need) {
         if self.pools.is_used {
-            let lacks_units = self.lacks_units_alone(need);
+            let lacks_units = self.lacks_units_alone(need).is_some();
             let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
             self.each_cell(&origin, |cell, spec| cell.want_for(spec, now, need, lacks_units));
             self.starve(need);
@@ -74,8 +74,8 @@ impl Engine {
     /// of one limit each, those that have come would be given back before the others are there.
     pub(super) fn await_store(&mut self, need: &Need, node: NodeKey) {
         if self.pools.is_used {
-            if self.lacks_units_alone(need) {
-                let stopped = self.tree.stopped_at(node, STOPPED).clamp(1, STOPPED);
+            if let Some(reach) = self.lacks_units_alone(need) {
+                let stopped = self.tree.stopped_at(node, STOPPED).min(reach).clamp(1, STOPPED);
                 let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
                 self.each_cell(&origin, |cell, spec| cell.await_units(spec, now, need, stopped));
             }
@@ -83,14 +83,19 @@ impl Engine {
         }
     }
 
-    /// Whether nothing but a lack of units that processes share stops a request.
-    fn lacks_units_alone(&mut self, need: &Need) -> bool {
+    /// Whether nothing but a lack of units that processes share stops a request, and how many like it could go if the limits
+    /// that lack them gave this process all that it may get; `None` if something else stops it.
+    fn lacks_units_alone(&mut self, need: &Need) -> Option<u32> {
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
         let mut gates = at_endpoints.into_iter().chain([self.gate(need)]);
-        let mut lacks_units = gates.all(|gate| gate == Gate::Open);
+        let mut reach = gates.all(|gate| gate == Gate::Open).then_some(u32::MAX);
         let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
-        self.each_cell(&origin, |cell, spec| lacks_units &= cell.lacks_units(spec, now, need) != Some(false));
-        lacks_units
+        self.each_cell(&origin, |cell, spec| match cell.lacks_units(spec, now, need) {
+            Some(true) => reach = reach.map(|reach| reach.min(cell.reach(spec, now, need))),
+            Some(false) => reach = None,
+            None => {}
+        });
+        reach
     }
 
     /// Looks whether a request is stopped, and leaves no note of that at pooled limits: no units are wanted for it.

@@ -80,6 +80,15 @@ impl Cell {
         Some(matches!(lack, BlockedBy::NotHeld | BlockedBy::OutOfReach) || (lack != BlockedBy::Paused && are_used))
     }
 
+    /// How many requests like this one could go here beside those under way, with as many units as the store may let the
+    /// process keep: all where it was given all that it wanted last.
+    pub(crate) fn reach(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> u32 {
+        let used = self.in_use(spec, now);
+        let Some(holding) = self.holding() else { return u32::MAX };
+        let most = if holding.met { spec.total().saturating_sub(holding.out_of_reach) } else { holding.keep };
+        most.saturating_sub(used) / spec.units(need.cost).max(1)
+    }
+
     /// Has units wanted for a request that does not wait, if it lacks nothing else (`lacks_units`). Where another
     /// process was told to pause, only the store knows whether that pause still holds, so it is asked in any case.
     pub(crate) fn want_for(&mut self, spec: &LimitSpec, now: Time, need: &Need, lacks_units: bool) {
