@@ -123,6 +123,7 @@ impl Engine {
         }
         // The limits alone, without other requests: a caller whose deadline is earlier than that is refused at once.
         let alone = self.until(need);
+        self.note_stops(need);
         let earliest = alone.not_before();
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
@@ -231,9 +232,9 @@ impl Engine {
                     if waiting.root == Key::NONE {
                         waiting.root = tree.add_root();
                     }
-                    tree.add_branch(waiting.root, tier_weights[tier], need.tier.index() as u64)
+                    tree.add_lane(waiting.root, tier_weights[tier], need.tier.index() as u64)
                 }
-                parent => tree.add_branch(parent, weight, 0),
+                parent => tree.add_lane(parent, weight, 0),
             };
         }
         let leaf = tree.add_leaf(waiting.tiers[tier]);

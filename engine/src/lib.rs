@@ -53,7 +53,7 @@
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
 //! | `pushback.rs`, `reports.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
-//! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, and `limit/pooled_room.rs` stops requests without them, also when the store does not answer |
+//! | `pool.rs` | what this process wants and holds of limits whose units several processes share; `limit/pooled_cell.rs` and `limit/holding.rs` count them, also when the store does not answer |
 //! | `stopped_lanes.rs` | which lanes a pause of a limit stops, and what becomes of their requests |
 //! | `group_pause.rs`, `pause_notices.rs` | which lanes a pause of an account stops; what events tell of a pause |
 //! | `stated_pauses.rs` | which pauses a later process is to keep, and which limit an earlier process's pause is of |

@@ -7,27 +7,19 @@
 
 use std::fmt::Write as _;
 
-use hashbrown::HashSet;
-
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::holder::{Shared, SharedKey};
-use super::keys::{HolderKey, LaneKey, NodeKey, PermitKey};
+use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::Lane;
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
 use super::origin::Origin;
 use super::plan::{Plan, SharedSpec};
 use super::pool_places::{Place, PooledLimit};
-use super::scheduler::Tree;
 use super::slab::Key;
 use super::throttle::Gate;
-use super::waiting::{Branch, WaitPoint, Waiters};
 use crate::time::Time;
-
-/// The most requests stopped with a head that are counted at its other limits. They are counted whenever a head is
-/// stopped, so this is a bound of that work, too.
-const STOPPED: u32 = 64;
 
 impl Engine {
     /// A lane has come or changed: its pooled limits are looked at if they hold something.
@@ -58,44 +50,32 @@ impl Engine {
         }
     }
 
+    /// A request begins to wait: notes it at all pooled limits that have no room for it, so that one call fills limits that lie
+    /// one within another. Not while its lane is paused: it could not use the units.
+    pub(super) fn note_stops(&mut self, need: &Need) {
+        if self.pools.is_used && self.gate(need) == Gate::Open {
+            let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
+            self.each_cell(&origin, |cell, spec| {
+                if cell.is_pooled() {
+                    cell.room(spec, now, need.cost, need.high());
+                }
+            });
+        }
+    }
+
     /// A request was refused and does not wait: has units wanted of the pooled limits that it lacks. A request that is
     /// stopped for another reason too could not use units, so it takes none from other processes.
     pub(super) fn ask_store(&mut self, need: &Need) {
-        if self.pools.is_used {
-            let lacks_units = self.lacks_units_alone(need).is_some();
-            let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
-            self.each_cell(&origin, |cell, spec| cell.want_for(spec, now, need, lacks_units));
-            self.starve(need);
+        if !self.pools.is_used {
+            return;
         }
-    }
-
-    /// The head of a queue was stopped, and `node` is parked. If it lacks units alone, they are wanted of all pooled limits that
-    /// it counts in, also of those that it asks later and of those that would let it go: where few units come at a time,
-    /// of one limit each, those that have come would be given back before the others are there.
-    pub(super) fn await_store(&mut self, need: &Need, node: NodeKey) {
-        if self.pools.is_used {
-            if let Some(reach) = self.lacks_units_alone(need) {
-                let stopped = self.tree.stopped_at(node, STOPPED).min(reach).clamp(1, STOPPED);
-                let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
-                self.each_cell(&origin, |cell, spec| cell.await_units(spec, now, need, stopped));
-            }
-            self.starve(need);
-        }
-    }
-
-    /// Whether nothing but a lack of units that processes share stops a request, and how many like it could go if the limits
-    /// that lack them gave this process all that it may get; `None` if something else stops it.
-    fn lacks_units_alone(&mut self, need: &Need) -> Option<u32> {
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
         let mut gates = at_endpoints.into_iter().chain([self.gate(need)]);
-        let mut reach = gates.all(|gate| gate == Gate::Open).then_some(u32::MAX);
+        let mut lacks_units = gates.all(|gate| gate == Gate::Open);
         let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
-        self.each_cell(&origin, |cell, spec| match cell.lacks_units(spec, now, need) {
-            Some(true) => reach = reach.map(|reach| reach.min(cell.reach(spec, now, need))),
-            Some(false) => reach = None,
-            None => {}
-        });
-        reach
+        self.each_cell(&origin, |cell, spec| lacks_units &= cell.lacks_units(spec, now, need) != Some(false));
+        self.each_cell(&origin, |cell, spec| cell.want_for(spec, now, need, lacks_units));
+        self.starve(need);
     }
 
     /// Looks whether a request is stopped, and leaves no note of that at pooled limits: no units are wanted for it.
@@ -228,7 +208,7 @@ impl Engine {
             let paused_ns = cell.paused_for(now, endpoint).max(of_all);
             // While the lane is paused in this process alone, by an operator or after failures, others may use the units.
             let stops_lane = throttle.as_ref().is_some_and(|it| it.is_held() || now < it.paused_until(endpoint));
-            let queued = Some(queued).filter(|queued| *queued != [0; 3] && (!stops_lane || stated > 0));
+            let queued = if stops_lane && stated == 0 { [0; 3] } else { queued };
             if let Some(wish) = cell.wish(spec, now, queued, paused_ns) {
                 in_use = true;
                 let name = own_name(&plan, tenant, index);
@@ -244,22 +224,18 @@ impl Engine {
         key: HolderKey,
         tell: &mut impl FnMut(PooledLimit, String, Wish),
     ) -> bool {
-        let (tree, waiters) = (&self.tree, &self.waiters);
-        let Some(shared) = self.lanes.holder_mut(key) else { return false };
-        let Shared { key: holder, specs, cells, version, branches, endpoint_wait_points, waiting, .. } = shared;
-        // More are not looked for: nobody wants more units of a limit than it has.
-        let enough = specs.iter().map(|shared| shared.spec.total()).max().unwrap_or(0);
-        let of_all = stopped_in(tree, branches, enough);
+        let tree = &self.tree;
+        let Some(Shared { key: holder, specs, cells, version, branches, .. }) = self.lanes.holder_mut(key) else {
+            return false;
+        };
+        let mut queued = [0; 3];
+        for (tier, queued) in queued.iter_mut().enumerate() {
+            // A lane that a pause or a limit of its own stops could not use a unit, and others would miss it for as long as it
+            // waits.
+            *queued = branches.iter().map(|branch| tree.backlog_of_free_lanes(branch.tiers[tier])).sum();
+        }
         let mut in_use = false;
         for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
-            if !cell.is_pooled() {
-                continue;
-            }
-            let queued = shared.endpoint.map_or(of_all, |endpoint| {
-                let found = endpoint_wait_points.iter().find(|(of, _)| *of == endpoint);
-                found.map_or([0; 3], |(_, wait_point)| stopped_at(tree, waiters, wait_point, enough))
-            });
-            let queued = (*waiting > 0).then_some(queued);
             let paused_ns = cell.paused_for(now, shared.endpoint.unwrap_or(EndpointHash::NONE));
             if let Some(wish) = cell.wish(&shared.spec, now, queued, paused_ns) {
                 in_use = true;
@@ -359,29 +335,6 @@ impl Engine {
         self.run_turns();
         true
     }
-}
-
-/// Requests that the limits of all lanes of a holder stop, by tier. Those that a pause or a limit of their own stops are left
-/// out: they could not use a unit, and others would miss it for as long as they wait.
-fn stopped_in(tree: &Tree, branches: &[Branch], enough: u32) -> [u32; 3] {
-    std::array::from_fn(|tier| branches.iter().map(|branch| tree.stopped_at(branch.tiers[tier], enough)).sum())
-}
-
-/// Requests that the limits of one endpoint stop, by tier.
-fn stopped_at(tree: &Tree, waiters: &Waiters, wait_point: &WaitPoint, enough: u32) -> [u32; 3] {
-    let mut stopped = [0u32; 3];
-    let mut seen = HashSet::new();
-    for leaf in &wait_point.parked {
-        if stopped.into_iter().all(|requests| requests >= enough) {
-            break;
-        }
-        // A leaf may be in the list twice.
-        if let Some(queue) = waiters.queue(tree.queue_of(*leaf)).filter(|_| seen.insert(*leaf)) {
-            let of_tier = &mut stopped[queue.tier.index()];
-            *of_tier = of_tier.saturating_add(tree.stopped_at(*leaf, enough));
-        }
-    }
-    stopped
 }
 
 impl SharedKey {

@@ -58,6 +58,10 @@ pub(crate) struct Node {
     orphan: bool,
     /// Requests waiting at or below this node.
     backlog: u32,
+    /// Those of `backlog` that wait in lanes below this node that are parked.
+    in_parked_lanes: u32,
+    /// Whether the node stands for a tier of a lane: what parks it concerns this lane alone.
+    is_lane: bool,
     /// Counts parkings, so that a timer set for an earlier parking can be recognized as stale.
     parkings: u32,
     /// At a leaf: the queue that waits here.
@@ -101,6 +105,13 @@ impl Tree {
         self.add(parent, weight, rank, None)
     }
 
+    /// Adds the node of a lane's tier.
+    pub(crate) fn add_lane(&mut self, parent: NodeKey, weight: u32, rank: u64) -> NodeKey {
+        let node = self.add(parent, weight, rank, None);
+        self.nodes[node].is_lane = true;
+        node
+    }
+
     pub(crate) fn add_leaf(&mut self, parent: NodeKey) -> NodeKey {
         self.add(parent, 1, 0, Some(Key::NONE))
     }
@@ -114,27 +125,9 @@ impl Tree {
         self.nodes.get(node).map_or(0, |node| node.backlog)
     }
 
-    /// Number of requests that are stopped at this node, and not at one below it too; 0 if it is not parked. Nodes are
-    /// counted until `enough` requests are found, so that the count takes no longer where a million lanes wait.
-    pub(crate) fn stopped_at(&self, node: NodeKey, enough: u32) -> u32 {
-        self.nodes.get(node).filter(|inside| inside.parked).map_or(0, |inside| self.offered(inside, enough))
-    }
-
-    /// Number of requests at or below a node that nothing below it stops: a child that offers one is in `ready`.
-    fn offered(&self, inside: &Node, enough: u32) -> u32 {
-        if inside.queue.is_some() {
-            return inside.backlog;
-        }
-        let mut offered = 0u32;
-        for Reverse((.., child)) in &inside.ready {
-            if offered >= enough {
-                break;
-            }
-            if let Some(child) = self.nodes.get(*child).filter(|child| !child.parked) {
-                offered = offered.saturating_add(self.offered(child, enough - offered));
-            }
-        }
-        offered
+    /// Number of requests waiting below a node, without those of lanes that a limit or a pause of their own stops.
+    pub(crate) fn backlog_of_free_lanes(&self, node: NodeKey) -> u32 {
+        self.nodes.get(node).map_or(0, |node| node.backlog - node.in_parked_lanes)
     }
 
     pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
@@ -154,6 +147,8 @@ impl Tree {
             parked: false,
             orphan: false,
             backlog: 0,
+            in_parked_lanes: 0,
+            is_lane: false,
             parkings: 0,
             queue,
         })
@@ -218,9 +213,11 @@ impl Tree {
 
     /// Counts one more waiting request at a leaf.
     pub(crate) fn arrive(&mut self, leaf: NodeKey) {
-        let mut node = leaf;
+        let (mut node, mut in_parked_lane) = (leaf, 0);
         while let Some(inside) = self.nodes.get_mut(node) {
             inside.backlog += 1;
+            inside.in_parked_lanes += in_parked_lane;
+            in_parked_lane |= u32::from(inside.is_lane && inside.parked);
             node = inside.parent;
         }
         self.make_ready(leaf);
@@ -229,9 +226,11 @@ impl Tree {
     /// Counts one waiting request less at a leaf. A node at which none is left is unparked: timers and wait points
     /// ignore a node without requests, so it would stay parked when the next request arrives.
     pub(crate) fn leave(&mut self, leaf: NodeKey) {
-        let mut node = leaf;
+        let (mut node, mut in_parked_lane) = (leaf, 0);
         while let Some(inside) = self.nodes.get_mut(node) {
             inside.backlog -= 1;
+            inside.in_parked_lanes -= in_parked_lane;
+            in_parked_lane |= u32::from(inside.is_lane && inside.parked);
             inside.parked &= inside.backlog > 0;
             node = inside.parent;
         }
@@ -241,9 +240,13 @@ impl Tree {
     /// parking.
     pub(crate) fn park(&mut self, node: NodeKey) -> u32 {
         let inside = &mut self.nodes[node];
-        inside.parked = true;
+        let was_parked = std::mem::replace(&mut inside.parked, true);
         inside.parkings = inside.parkings.wrapping_add(1);
-        inside.parkings
+        let (parkings, lane) = (inside.parkings, (inside.parent, inside.backlog));
+        if inside.is_lane && !was_parked {
+            self.each_above(lane.0, |above| above.in_parked_lanes += lane.1);
+        }
+        parkings
     }
 
     /// Whether the node is still in the parking of this number.
@@ -265,8 +268,21 @@ impl Tree {
 
     pub(crate) fn unpark(&mut self, node: NodeKey) {
         if let Some(inside) = self.nodes.get_mut(node) {
-            inside.parked = false;
+            let (was_parked, backlog) = (std::mem::take(&mut inside.parked), inside.backlog);
+            if inside.is_lane && was_parked {
+                let parent = inside.parent;
+                self.each_above(parent, |above| above.in_parked_lanes -= backlog);
+            }
             self.make_ready(node);
+        }
+    }
+
+    /// Calls `change` with a node and those above it.
+    fn each_above(&mut self, node: NodeKey, change: impl Fn(&mut Node)) {
+        let mut node = node;
+        while let Some(inside) = self.nodes.get_mut(node) {
+            change(inside);
+            node = inside.parent;
         }
     }
 

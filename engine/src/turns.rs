@@ -266,8 +266,8 @@ impl Engine {
         gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
     }
 
-    /// When a request could be sent if it were alone: the latest moment that any of its limits names. Leaves no notes:
-    /// at the limits beyond the one that stops the request, no units are wanted for it.
+    /// When a request could be sent if it were alone: the latest moment that any of its limits names. Leaves no notes at
+    /// pooled limits: no units are wanted for a look.
     pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
@@ -348,9 +348,8 @@ impl Engine {
             }
             Err(stop) => {
                 self.waiters.stop(head, stop.reason());
-                let node = self.node_at(&need, stop.place, path.leaf());
                 self.park(&need, key, path, stop);
-                self.await_store(&need, node);
+                self.starve(&need);
             }
         }
     }

@@ -61,9 +61,6 @@ pub(crate) struct Holding {
     pub(super) asked: bool,
     /// The last call to the store before which a request was stopped.
     pub(super) asked_at: Time,
-    /// The last head of a queue that was stopped for lack of units alone, here or at another limit that it counts in; `None` if a
-    /// request has been granted since.
-    pub(super) awaited: Option<Awaited>,
     /// Whether the store let the process keep all that it wanted.
     pub(super) met: bool,
     /// Whether the processes together want more units than there are, by the store's last answer.
@@ -75,18 +72,6 @@ pub(crate) struct Holding {
     pub(super) looked_at: Time,
     /// When any units were last wanted for requests that wait, or that were granted lately.
     pub(super) wanted_at: Time,
-}
-
-/// A head of a queue that lacks nothing but units that processes share.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Awaited {
-    /// When it asked last.
-    pub(super) at: Time,
-    pub(super) tier: Tier,
-    /// The units that it takes of this limit.
-    pub(super) units: u32,
-    /// How many requests are to have units here: those that are stopped with it at another limit.
-    pub(super) requests: u32,
 }
 
 /// The units that a process wants of a pooled limit, and those that it returns.
@@ -183,7 +168,6 @@ impl Holding {
             need: 0,
             asked: false,
             asked_at: Time::ZERO,
-            awaited: None,
             met: true,
             is_scarce: false,
             out_of_reach: 0,
@@ -249,7 +233,7 @@ impl Holding {
     /// Counts a request that is granted. `at_once`: how many slots are then in use.
     #[inline]
     pub(super) fn take(&mut self, tier: Tier, units: u32, at_once: u32) {
-        (self.stopped, self.need, self.awaited) = (false, 0, None);
+        (self.stopped, self.need) = (false, 0);
         self.at_once = self.at_once.max(at_once);
         let taken = &mut self.taken[tier.index()];
         *taken = taken.saturating_add(units);
@@ -270,12 +254,6 @@ impl Holding {
     /// Whether a request was stopped before one of the last calls to the store.
     pub(super) fn was_asked(&self, now: Time) -> bool {
         now < self.asked_at.plus_nanos(ASKED_RESTS)
-    }
-
-    /// The head of a queue that waits for units alone. It asks again with each answer of the store: if it has not asked for long, it
-    /// waits for something else, or no longer.
-    pub(super) fn awaited(&self, now: Time) -> Option<Awaited> {
-        self.awaited.filter(|awaited| now < awaited.at.plus_nanos(ASKED_RESTS))
     }
 
     /// Whether units stay wanted for a request that was stopped before an earlier call and does not wait. It may be

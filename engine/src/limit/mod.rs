@@ -13,7 +13,6 @@ mod lost;
 mod lower;
 mod overdraft;
 mod pooled_cell;
-mod pooled_room;
 mod reserve;
 mod slots;
 pub(crate) mod spec;

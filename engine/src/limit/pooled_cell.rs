@@ -1,11 +1,13 @@
-//! A pooled limit, reduced to the units that this process holds: which of them are wanted, returned and received.
+//! A pooled limit, reduced to the units that this process holds: which requests they let through, and which units are
+//! wanted, returned and received.
 
 use super::guard::{Guard, GuardSpec};
-use super::holding::{Awaited, FLOOR_RESTS, Got, Holding, Wish};
-use super::{Beside, Cell, LimitKind, LimitSpec, State, in_force};
+use super::holding::{FLOOR_RESTS, Got, Holding, Wish};
+use super::{Beside, BlockedBy, Cell, Free, LimitKind, LimitSpec, Room, State, in_force};
 use crate::endpoint::EndpointHash;
+use crate::need::Need;
 use crate::pace::Pace;
-use crate::throttle::Report;
+use crate::throttle::{Gate, Report};
 use crate::tier::Tier;
 use crate::time::Time;
 
@@ -116,17 +118,116 @@ impl Cell {
         (units > 0).then(|| Report { limit, remaining: report.remaining.min(units), ..*report })
     }
 
+    /// Why and until when a request is stopped because the units are shared; `None` if it is not. A request that is
+    /// larger than the lower tiers' part of the units waits for more of them, and not for a moment.
+    pub(super) fn held_room(&mut self, spec: &LimitSpec, now: Time, units: u32) -> Option<Room> {
+        let holding = self.holding()?;
+        if now < holding.paused_until {
+            return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
+        }
+        if holding.stops(now, units) {
+            return Some(Room::No { free: Free::OnSettle(Time::MAX), lack: holding.lack(spec, units) });
+        }
+        match holding.surplus() {
+            0 => None,
+            surplus => self.room_beside(spec, now, units, surplus),
+        }
+    }
+
+    /// Why and until when a request does not fit beside a `surplus` that is left unused to be returned; `None` if it
+    /// does.
+    #[cold]
+    fn room_beside(&mut self, spec: &LimitSpec, now: Time, units: u32, surplus: u32) -> Option<Room> {
+        let spec = in_force(&self.beside, spec);
+        let (free, lack) = match (&mut self.state, &spec.kind) {
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                (guard.free(mirrored, now, units.saturating_add(surplus), true), BlockedBy::Window)
+            }
+            (State::Slots { used, .. }, LimitKind::Slots { limit }) => {
+                let is_full = used.saturating_add(surplus) >= *limit;
+                (if is_full { Free::OnSettle(Time::MAX) } else { Free::Now }, BlockedBy::Slots)
+            }
+            _ => return None,
+        };
+        let free = match free {
+            Free::Now => return None,
+            // The store may let this process keep more units at any moment.
+            Free::At(at) | Free::OnSettle(at) => Free::OnSettle(at),
+        };
+        Some(Room::No { free, lack })
+    }
+
+    /// Whether a request fits in a pooled limit, and if not, until when.
+    #[inline]
+    pub(super) fn pooled_room(&mut self, spec: &LimitSpec, now: Time, units: u32, high: bool) -> Room {
+        if let Some(room) = self.held_room(spec, now, units) {
+            return room;
+        }
+        match self.own_room(spec, now, units, high) {
+            // The store may give this process more units at any moment.
+            Room::No { free: Free::At(at), lack } => Room::No { free: Free::OnSettle(at), lack },
+            room => room,
+        }
+    }
+
+    /// [`room`](Self::room) without the note that a request was stopped: no units are wanted for a look.
+    pub(crate) fn room_unnoted(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> Room {
+        let units = spec.units(need.cost);
+        match self.is_pooled() {
+            true => self.pooled_room(spec, now, units, need.high()),
+            false => self.own_room(spec, now, units, need.high()),
+        }
+    }
+
+    /// What stops a request here: `Some(true)` if the process holds too few units of a pooled limit, `Some(false)` if
+    /// more units would not help, `None` if nothing does.
+    pub(crate) fn lacks_units(&mut self, spec: &LimitSpec, now: Time, need: &Need) -> Option<bool> {
+        if self.gate(spec, now, need.tier, need.cost) != Gate::Open {
+            return Some(false);
+        }
+        let Room::No { lack, .. } = self.room_unnoted(spec, now, need) else { return None };
+        let used = self.in_use(spec, now);
+        let are_used = self.holding().is_some_and(|holding| holding.units < spec.total() && holding.units <= used);
+        Some(matches!(lack, BlockedBy::NotHeld | BlockedBy::OutOfReach) || (lack != BlockedBy::Paused && are_used))
+    }
+
+    /// Has units wanted for a request that does not wait, if it lacks nothing else (`lacks_units`). Where another
+    /// process was told to pause, only the store knows whether that pause still holds, so it is asked in any case.
+    pub(crate) fn want_for(&mut self, spec: &LimitSpec, now: Time, need: &Need, lacks_units: bool) {
+        let is_told = self.holding().is_some_and(|holding| now < holding.paused_until);
+        if (is_told || (lacks_units && self.lacks_units(spec, now, need) == Some(true)))
+            && let Some(holding) = self.holding_mut()
+        {
+            holding.stop(spec.units(need.cost));
+        }
+    }
+
+    /// What is noted of stopped requests: whether there are any, the most units of one, and whether one came since the
+    /// last call to the store. `None` if the limit is not pooled.
+    pub(crate) fn noted_stops(&self) -> Option<(bool, u32, bool)> {
+        self.holding().map(|holding| (holding.stopped, holding.need, holding.asked))
+    }
+
+    /// Goes back to what [`noted_stops`](Self::noted_stops) has returned.
+    pub(crate) fn restore_stops(&mut self, noted: (bool, u32, bool)) {
+        if let Some(holding) = self.holding_mut() {
+            (holding.stopped, holding.need, holding.asked) = noted;
+        }
+    }
+
+    /// Whether requests wait and the store may have units for them: none of the units held is free, and the store
+    /// granted all that was wanted last.
+    pub(crate) fn is_starved(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        let Some(Holding { units, stopped: true, need, met, .. }) = self.holding() else { return false };
+        let (units, need, met) = (*units, spec.held_for(*need), *met);
+        units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
+    }
+
     /// What this process holds, wants and returns of a pooled limit; `None` if it holds and wants nothing, and no
     /// operator has ended its pauses. The returned units no longer belong to it from now on, whether the call to the
-    /// store succeeds or not. `queued`: the requests that wait for this limit, by tier; `None` if none waits for this one or
-    /// another that it counts in. `paused_ns`: for how long the vendor's responses pause the limit.
-    pub(crate) fn wish(
-        &mut self,
-        spec: &LimitSpec,
-        now: Time,
-        queued: Option<[u32; 3]>,
-        paused_ns: u64,
-    ) -> Option<Wish> {
+    /// store succeeds or not. `queued`: waiting requests by tier. `paused_ns`: for how long the vendor's responses
+    /// pause the limit.
+    pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
         // A claim renews the lease, so units held under a lease that has ended are returned first.
         let mut returned = if self.holding()?.has_lapsed(now) { self.fall_to_floor(spec, now) } else { Vec::new() };
@@ -141,22 +242,15 @@ impl Cell {
         if asked {
             holding.asked_at = now;
         }
-        let awaited = queued.and_then(|_| holding.awaited(now));
-        let mut queued = queued.unwrap_or_default();
         let waits = queued != [0; 3];
-        if let Some(Awaited { tier, requests, .. }) = awaited {
-            queued[tier.index()] = queued[tier.index()].max(requests);
-        }
-        let is_needed = queued != [0; 3];
-        if !is_needed && !asked && !holding.is_asked_again(now) {
+        if !waits && !asked && !holding.is_asked_again(now) {
             (holding.stopped, holding.need) = (false, 0);
         }
-        let is_stopped = asked || holding.stopped || awaited.is_some();
-        let requests = if is_needed { queued } else { [0, 1, 0] };
-        let most_of_one = holding.need.max(awaited.map_or(0, |awaited| awaited.units));
-        let largest = if is_stopped { spec.held_for(most_of_one) } else { 0 };
+        let is_stopped = asked || holding.stopped;
+        let requests = if waits { queued } else { [0, 1, 0] };
+        let largest = if is_stopped { spec.held_for(holding.need) } else { 0 };
         // Units that stay for another try are worth no turn for a big request.
-        let need = if is_needed || asked { largest } else { 0 };
+        let need = if waits || asked { largest } else { 0 };
         let most = if spec.is_long() { (total / 100).max(largest).max(1) } else { total };
         // If requests cost more than one unit, each is counted with the highest cost.
         let each = if is_stopped { largest.max(1) } else { 0 };

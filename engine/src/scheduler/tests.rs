@@ -368,28 +368,6 @@ fn memory_of_freed_nodes_returns_in_steps() {
 }
 
 #[test]
-fn stopped_requests_count_where_they_are_stopped() {
-    let mut tree = Tree::default();
-    let (root, tier, lanes, leaves) = two_lanes(&mut tree);
-    for (leaf, requests) in leaves.into_iter().zip([2, 3]) {
-        (0..requests).for_each(|_| tree.arrive(leaf));
-    }
-    assert_eq!(tree.stopped_at(tier, 99), 0, "it is not parked");
-    for (node, expected) in [(lanes[0], [0, 2, 0]), (tier, [3, 2, 0])] {
-        let path = tree.next(root).unwrap();
-        tree.park(node);
-        tree.put_back(&path);
-        assert_eq!([tier, lanes[0], lanes[1]].map(|node| tree.stopped_at(node, 99)), expected);
-    }
-    tree.arrive(leaves[0]);
-    tree.arrive(leaves[1]);
-    assert_eq!([tier, lanes[0]].map(|node| tree.stopped_at(node, 99)), [4, 3]);
-    tree.unpark(lanes[0]);
-    assert_eq!(tree.stopped_at(tier, 99), 7, "the lane may go, and waits for the tier");
-    assert!((1..7).contains(&tree.stopped_at(tier, 1)), "one lane is enough");
-}
-
-#[test]
 fn leaf_leads_to_queue_and_root() {
     let mut tree = Tree::default();
     let (root, tier, _, leaves) = two_lanes(&mut tree);
@@ -401,4 +379,34 @@ fn leaf_leads_to_queue_and_root() {
     );
     let other = tree.add_root();
     assert_eq!([leaves[1], tier, root, other].map(|node| tree.root_of(node)), [root, root, root, other]);
+}
+
+#[test]
+fn parked_lanes_leave_the_backlog_above() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let lanes = [tree.add_lane(tier, 1, 0), tree.add_lane(tier, 1, 0)];
+    let leaves = lanes.map(|lane| tree.add_leaf(lane));
+    for (leaf, requests) in leaves.into_iter().zip([2, 3]) {
+        (0..requests).for_each(|_| tree.arrive(leaf));
+    }
+    let free = |tree: &Tree| [root, tier].map(|node| tree.backlog_of_free_lanes(node));
+    assert_eq!(free(&tree), [5, 5]);
+    tree.park(tier);
+    assert_eq!(free(&tree), [5, 5], "a limit of all lanes stops them");
+    tree.park(lanes[0]);
+    tree.park(lanes[0]);
+    assert_eq!(free(&tree), [3, 3]);
+    tree.arrive(leaves[0]);
+    tree.leave(leaves[1]);
+    assert_eq!((free(&tree), tree.backlog(tier)), ([2, 2], 5));
+    (0..3).for_each(|_| tree.leave(leaves[0]));
+    assert_eq!(free(&tree), [2, 2], "the last request of a lane unparks it");
+    tree.arrive(leaves[0]);
+    assert_eq!(free(&tree), [3, 3]);
+    tree.park(lanes[1]);
+    tree.unpark(lanes[1]);
+    tree.unpark(lanes[1]);
+    assert_eq!(free(&tree), [3, 3]);
 }

@@ -1,5 +1,4 @@
-//! Limits that processes share, one within the other: which answers of the store decide between tiers, how fast both fill, and
-//! how little of the wider one is held beside a narrow one.
+//! Limits that processes share, one within the other: which answers of the store decide between tiers, and how fast both fill.
 
 use super::pool::wishes;
 use super::*;
@@ -60,37 +59,4 @@ fn nested_slots_fill_within_few_calls() {
         sent += bench.serve(bench.now.plus_nanos(250 * MS), 60 * SECOND).len();
     }
     assert!(sent >= 40, "{sent} of 50 slots are in use");
-}
-
-/// The process may keep one unit of the narrow limit, so its backlog there is no reason to hold more of the wide one.
-#[test]
-fn narrow_limit_holds_little_of_the_wide_one() {
-    let mut of_endpoint = with_shared(plan(vec![]), vec![pooled(per_second("wide", 100))], vec![]);
-    of_endpoint.endpoints.push(EndpointPlan { name: "search".into(), hash: EndpointHash::of("search"), own: 0..0 });
-    let mut limits = of_endpoint.account.to_vec();
-    limits.push(endpoint_spec("search", pooled(per_second("narrow", 2))));
-    of_endpoint.account = limits.into();
-    let of_tenant = with_shared(plan(vec![pooled(slots("narrow", 2))]), vec![], vec![pooled(slots("wide", 100))]);
-    for (plan, endpoint) in [(of_endpoint, EndpointId::at(0)), (of_tenant, NO_ENDPOINT)] {
-        let (mut bench, lane) = Bench::with(plan);
-        for _ in 0..200 {
-            bench.submit_waiting(lane, Ask { endpoint, ..ask(Tier::Normal) });
-        }
-        let mut most = 0;
-        for look in 0..24 {
-            for (limit, name, wish) in wishes(&mut bench) {
-                let want: u32 = wish.want.iter().sum();
-                let is_narrow = name.ends_with("narrow");
-                let keep = if is_narrow { 1 } else { want };
-                let units = vec![(0, keep.saturating_sub(wish.claim))];
-                let got = Got { units, keep, is_scarce: is_narrow, ..Got::default() };
-                bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
-                if !is_narrow && look >= 8 {
-                    most = most.max(want);
-                }
-            }
-            bench.serve(bench.now.plus_nanos(250 * MS), 400 * MS);
-        }
-        assert!((1..=8).contains(&most), "{most} units of the wide limit are wanted");
-    }
 }
