@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::holder::{Shared, SharedKey};
-use super::keys::{HolderKey, LaneKey, PermitKey};
+use super::keys::{HolderKey, LaneKey, NodeKey, PermitKey};
 use super::lane::Lane;
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
@@ -19,6 +19,7 @@ use super::plan::{Plan, SharedSpec};
 use super::pool_places::{Place, PooledLimit};
 use super::slab::Key;
 use super::throttle::Gate;
+use super::waiting::Branch;
 use crate::time::Time;
 
 impl Engine {
@@ -228,15 +229,14 @@ impl Engine {
         let Some(Shared { key: holder, specs, cells, version, branches, .. }) = self.lanes.holder_mut(key) else {
             return false;
         };
-        let mut queued = [0; 3];
-        for (tier, queued) in queued.iter_mut().enumerate() {
-            // A lane that a pause or a limit of its own stops could not use a unit, and others would miss it for as long as it
-            // waits.
-            *queued = branches.iter().map(|branch| tree.backlog_of_free_lanes(branch.tiers[tier])).sum();
-        }
+        // A lane that a pause or a limit of its own stops could not use a unit, and others would miss it for as long as it waits.
+        let in_free_lanes = in_tiers(branches, |node| tree.backlog_of_free_lanes(node));
+        // A request that waits for an endpoint's limit has asked those of its lane, which stop other requests of it meanwhile.
+        let in_all_lanes = in_tiers(branches, |node| tree.backlog(node));
         let mut in_use = false;
         for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
             let paused_ns = cell.paused_for(now, shared.endpoint.unwrap_or(EndpointHash::NONE));
+            let queued = if shared.endpoint.is_some() { in_all_lanes } else { in_free_lanes };
             if let Some(wish) = cell.wish(&shared.spec, now, queued, paused_ns) {
                 in_use = true;
                 tell(PooledLimit { place: Place::Holder(key), version: *version, index }, holder.name_of(shared), wish);
@@ -335,6 +335,11 @@ impl Engine {
         self.run_turns();
         true
     }
+}
+
+/// The sums over all branches of a holder, by tier.
+fn in_tiers(branches: &[Branch], count: impl Fn(NodeKey) -> u32) -> [u32; 3] {
+    std::array::from_fn(|tier| branches.iter().map(|branch| count(branch.tiers[tier])).sum())
 }
 
 impl SharedKey {

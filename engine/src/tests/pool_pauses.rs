@@ -248,3 +248,54 @@ fn slow_account_limit_starves_no_endpoint() {
     let sent = serve_slowly(&mut bench, &waiters);
     assert!(sent.iter().all(|sent| *sent >= 3), "{sent:?}");
 }
+
+/// The own limit of the tenant parks its lane at each look, because others of its requests wait for that.
+#[test]
+fn busy_lane_starves_no_endpoint() {
+    let plan_of = |rate: f64, search: LimitSpec| {
+        let mut plan = with_shared(plan(vec![bucket("own", 1, rate)]), vec![], vec![]);
+        plan.endpoints.push(EndpointPlan { name: "search".into(), hash: EndpointHash::of("search"), own: 0..0 });
+        plan.account = vec![endpoint_spec("search", pooled(search))].into();
+        plan
+    };
+    // The store has nothing for 12 s, and then all.
+    let (mut bench, lane) = Bench::with(plan_of(10.0, slots("search", 1)));
+    for _ in 0..2_000 {
+        bench.submit(lane, ask(Tier::Normal));
+    }
+    let (search, _) = bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::Normal) });
+    let mut sent_at = None;
+    for look in 0..56 {
+        for (limit, _, wish) in wishes(&mut bench) {
+            let want = if look < 48 { 0 } else { wish.want.iter().sum() };
+            let units = vec![(0, want.saturating_sub(wish.claim))];
+            let got = Got { units, keep: want, is_scarce: look < 48, ..Got::default() };
+            bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+        }
+        let sent = bench.serve(bench.now.plus_nanos(250 * MS), 10 * MS);
+        sent_at = sent_at.or(sent.into_iter().find(|(_, waiter)| *waiter == search).map(|(at, _)| at));
+    }
+    assert!(sent_at.is_some_and(|at| at < ms(13_500)), "{sent_at:?}");
+    // One unit at a time, which others want.
+    let (mut bench, lane) = Bench::with(plan_of(0.5, per_second("search", 100)));
+    let mut searches = std::collections::HashSet::new();
+    for _ in 0..100 {
+        bench.submit(lane, ask(Tier::Normal));
+        searches.insert(bench.submit_waiting(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::Normal) }).0);
+    }
+    let mut sent = 0;
+    for _ in 0..240 {
+        for (limit, _, wish) in wishes(&mut bench) {
+            let keep = wish.want.iter().sum::<u32>().min(1);
+            let got =
+                Got { units: vec![(0, keep.saturating_sub(wish.claim))], keep, is_scarce: true, ..Got::default() };
+            bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+        }
+        let served = bench.serve(bench.now.plus_nanos(250 * MS), 10 * MS);
+        sent += served.iter().filter(|(_, waiter)| searches.contains(waiter)).count();
+    }
+    assert!(
+        sent >= 6,
+        "{sent} of the 30 requests in a minute; their turn is every second one, and half the time without a unit"
+    );
+}
