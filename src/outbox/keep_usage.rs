@@ -22,6 +22,7 @@ const MOST_FAILED: u32 = 4;
 impl OutboxState {
     /// Writes the units that lanes have taken since the last call.
     pub(crate) async fn write_usage(&self) {
+        let _alone = self.writes_usage.lock().await;
         let taken = self.usage.take(self.clock.now());
         let mut left = &taken[..];
         while !left.is_empty() {
@@ -45,6 +46,7 @@ impl OutboxState {
     /// Compares the pauses in force with those in the store, and writes the differences: of the lanes of which a notice
     /// came and, each time that it is due or with `all`, of all others of which something is written or is to be written.
     pub(crate) async fn write_pauses(&self, core: &Weak<Core>, all: bool) {
+        let _alone = self.writes_pauses.lock().await;
         let lanes = take_lanes(&self.pauses, &self.told, self.clock.now(), all);
         let mut left: Vec<Vec<Looked>> = lanes.chunks(TOGETHER).map(<[Looked]>::to_vec).collect();
         let mut failed = 0;

@@ -54,6 +54,10 @@ pub(crate) struct OutboxState {
     pub(super) pauses: Mutex<Pauses>,
     /// Not held together with `pauses`.
     pub(super) told: Told,
+    /// Held while usage is written, and while pauses are. A shutdown writes them too: without it, it would not wait for what
+    /// the background task has taken and not written yet.
+    pub(super) writes_usage: tokio::sync::Mutex<()>,
+    pub(super) writes_pauses: tokio::sync::Mutex<()>,
     pub(super) measured: Measured,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
@@ -116,6 +120,8 @@ impl OutboxState {
             usage: usage::NewUsage::new(clock.epoch()),
             pauses: Mutex::default(),
             told: Told::default(),
+            writes_usage: tokio::sync::Mutex::default(),
+            writes_pauses: tokio::sync::Mutex::default(),
             measured: Measured::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
