@@ -242,9 +242,9 @@ impl Tree {
         let inside = &mut self.nodes[node];
         let was_parked = std::mem::replace(&mut inside.parked, true);
         inside.parkings = inside.parkings.wrapping_add(1);
-        let (parkings, lane) = (inside.parkings, (inside.parent, inside.backlog));
+        let (parkings, parent, backlog) = (inside.parkings, inside.parent, inside.backlog);
         if inside.is_lane && !was_parked {
-            self.each_above(lane.0, |above| above.in_parked_lanes += lane.1);
+            self.each_above(parent, |above| above.in_parked_lanes += backlog);
         }
         parkings
     }

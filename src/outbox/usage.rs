@@ -100,7 +100,7 @@ impl NewUsage {
     /// counting first are dropped.
     pub(super) fn take_back(&self, unwritten: &[Unwritten]) {
         let since = std::mem::take(&mut *self.late.lock());
-        // Whoever returns units meanwhile must not wait for this.
+        // The lock is not held while the sums are made: `take_out` needs it, and a send calls that.
         let mut sums = self.sums(unwritten.iter().cloned().chain(since));
         let excess = sums.len().saturating_sub(MOST);
         if excess > 0 {

@@ -1,10 +1,10 @@
 //! The HTTP clients that have the same settings, and how many exchanges are under way at each.
 //!
 //! hyper-util keeps one HTTP/2 connection to a host for each client. A vendor allows a number of streams on it
-//! (`MAX_CONCURRENT_STREAMS`). Further requests wait within hyper, with their permits spent and in no order of tiers or
-//! tenants, and nobody is told that they have not left. So a client takes [`STREAMS`] exchanges, and then a further
-//! client is used, which has a connection of its own. Not where tenants' variables choose the host: the exchanges that are
-//! counted go to many hosts, and each further client would have a connection to each of them.
+//! (`MAX_CONCURRENT_STREAMS`). Further requests wait within hyper: their permits are spent, hyper knows neither tiers nor
+//! tenants, and it does not tell us that they have not left. So a client makes [`STREAMS`] exchanges at once, and then a
+//! further client is used, which has a connection of its own. Where tenants' variables choose the host there is one client:
+//! the exchanges that it counts go to many hosts, and each further client would have a connection to each of them.
 
 use std::iter;
 use std::sync::Arc;

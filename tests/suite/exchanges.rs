@@ -432,8 +432,8 @@ async fn open_responses_stop_no_other_tenant() {
     assert_eq!(vendor.counts.connections.load(Relaxed), 2, "the first has room again");
 }
 
-/// The vendor sends as much of five bodies as the client allows, and nobody reads them. With hyper's own windows nothing
-/// would be left for another response on their connection.
+/// The vendor sends as much of five bodies as the client's windows allow, and the test reads none of them. With hyper's
+/// default windows these five would use up the connection's window, and no other response could arrive on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_bodies_stop_no_other_tenant() {
     const WINDOWS: u64 = 5 << 20;

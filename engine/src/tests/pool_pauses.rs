@@ -213,7 +213,8 @@ fn serve_slowly(bench: &mut Bench, waiters: &HashMap<WaiterKey, usize>) -> [usiz
     sent
 }
 
-/// The vendor takes one request at a time, which each process counts for itself. The slot goes to whoever has units.
+/// The vendor takes one request at a time, by a limit that is not shared. When its slot is free, the account that holds units
+/// of its shared limit gets it.
 #[test]
 fn slow_wider_limit_starves_no_account() {
     let plan = Arc::new(with_shared(plan(vec![]), vec![pooled(per_second("all", 100))], vec![slots("vendor", 1)]));

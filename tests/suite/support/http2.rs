@@ -56,8 +56,8 @@ pub struct Troubles {
     pub goaway_code: u32,
     /// The streams that a connection may have open at once.
     pub most_streams: u32,
-    /// The first so many responses have a body of `endless_bytes` bytes, as far as the client's windows allow, that never
-    /// ends; all others then have the body `xx`. Without it no response has a body.
+    /// How many of the first responses have a body that never ends: the vendor sends `endless_bytes` bytes of it, as far as
+    /// the client's windows allow. The responses after them have the body `xx`. If this is 0, no response has a body.
     pub endless_bodies: u64,
     pub endless_bytes: usize,
 }
